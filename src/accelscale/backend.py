@@ -111,7 +111,7 @@ class Backend(ABC):
         """Let go of everything. Harmless when never opened or called twice."""
 
     def release(self) -> None:
-        """Let go of the driver so that it can be unloaded or a card reset; `open` takes it again."""
+        """Let go of the driver so that it can be unloaded or a card reset; `open` takes it."""
         self.close()
 
     def diagnose(self) -> Iterator[Attempt]:
@@ -138,7 +138,7 @@ class Backend(ABC):
                     for failure in reading.failures:
                         text = f"{failure.reason}: {failure.detail}".rstrip(": ")
                         yield Attempt(metric, text, False, seconds, device.id)
-        except Exception as error:  # a broken backend is what doctor is there to describe
+        except Exception as error:  # noqa: BLE001 - a broken backend is what doctor is there to describe
             yield Attempt("backend", f"{type(error).__name__}: {error}", False, 0.0)
         finally:
             self.close()
@@ -150,5 +150,5 @@ class Backend(ABC):
         return False
 
     def device_of(self, allocated_id: str, devices: Sequence[Device]) -> Device | None:
-        """The device that the kubelet means by ``allocated_id``, or None; exact match by default."""
+        """The device that the kubelet means by ``allocated_id``, or None: the exact id."""
         return next((device for device in devices if device.id == allocated_id), None)
