@@ -276,7 +276,7 @@ def parse_trigger(
 
 
 def _written(metadata: Mapping[str, str], faults: list[Fault]) -> dict[str, str]:
-    """Our keys that have a value; ``xFromEnv`` holds what KEDA found in the target's environment."""
+    """Our keys that have a value; KEDA puts what ``xFromEnv`` names under that same key."""
     written = {}
     for key, text in metadata.items():
         plain = key.removesuffix("FromEnv")

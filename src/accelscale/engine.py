@@ -1,0 +1,348 @@
+"""What a trigger's number is: samples to replicas to one value and one verdict. Pure.
+
+The value is what the HPA gets, the verdict (active or not) is what KEDA gets, and both come from
+one look at one snapshot. A replica without a fresh sample is *silent*; `Trigger.missing` says what
+that means. With ``hold`` it is filled in as the HPA fills in missing pods for its own metrics
+(``replica_calculator.go`` of Kubernetes), so a fault alone never asks for fewer replicas.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+from attrs import evolve, frozen
+
+from accelscale.aggregation import aggregation
+from accelscale.errors import AccelscaleError, NoDataError, UnsupportedError
+from accelscale.model import (
+    Failure,
+    Reason,
+    Replica,
+    Series,
+    SeriesValue,
+    Snapshot,
+    Workload,
+)
+from accelscale.trigger import MetricType, Trigger
+from accelscale.values import LARGEST
+
+LEAST_MAX_AGE = 5.0
+
+
+@frozen
+class DeviceFigure:
+    """What one device of a replica contributed; ``failure`` stands where it gave no fresh value."""
+
+    device_id: str
+    value: SeriesValue | None
+    idle: SeriesValue | None
+    failure: Failure | None
+
+
+@frozen
+class ReplicaFigure:
+    """One replica's part.
+
+    ``value`` is None for a silent one; ``floor`` is then what is known all the same (the sum over
+    those of its devices that did report), and ``counted`` what stood for it in the sum.
+    """
+
+    replica: Replica
+    value: float | None
+    floor: float
+    activation: float | None
+    devices: tuple[DeviceFigure, ...]
+    counted: float | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every device reported, so that nothing busy can hide here."""
+        return self.value is not None and all(d.failure is None for d in self.devices)
+
+    @property
+    def covered(self) -> bool:
+        """Whether the history of every device covers the windows that an idle verdict needs."""
+        return all(
+            part.covered for d in self.devices for part in (d.value, d.idle) if part is not None
+        )
+
+
+@frozen
+class Evaluation:
+    """The outcome for one trigger at one time, with all that led to it.
+
+    ``value`` and ``active`` are the answers, or the error that stands for them. ``fill`` is how
+    silent replicas were counted: ``none``, ``zero``, ``threshold`` or ``no change``. After
+    ``fresh_until`` (monotonic seconds) a sample used here is too old and the trigger must be
+    evaluated again.
+    """
+
+    trigger: Trigger
+    workload: Workload
+    time: float
+    value: float | AccelscaleError
+    active: bool | AccelscaleError
+    activation_value: float | None = None
+    replicas: tuple[ReplicaFigure, ...] = ()
+    fill: str = "none"
+    fresh_until: float = math.inf
+
+    def metric_value(self) -> float:
+        """The value for the HPA: finite, not negative.
+
+        Raises:
+            AccelscaleError: there is none; the class says what to do.
+        """
+        if isinstance(self.value, AccelscaleError):
+            raise self.value.with_traceback(None)
+        return self.value
+
+    def is_active(self) -> bool:
+        """Whether the workload is active.
+
+        Raises:
+            AccelscaleError: nobody can tell; never taken for idle.
+        """
+        if isinstance(self.active, AccelscaleError):
+            raise self.active.with_traceback(None)
+        return self.active
+
+
+def evaluate(
+    trigger: Trigger, snapshot: Snapshot, workload: Workload, *, now: float | None = None
+) -> Evaluation:
+    """Evaluate a trigger over the replicas of a workload.
+
+    ``snapshot`` must hold `Trigger.wanted_series` for the devices of the workload. ``now`` is
+    monotonic seconds. Missing data raise nothing: they end as errors in the `Evaluation`.
+    """
+    now = time.monotonic() if now is None else now
+    if not workload.replicas:
+        return Evaluation(trigger, workload, now, 0.0, False, activation_value=0.0)
+    max_age = max_age_of(trigger, snapshot)
+    figures = tuple(
+        _replica_figure(trigger, snapshot, replica, now - max_age) for replica in workload.replicas
+    )
+    value, fill, figures = _value(trigger, figures, snapshot, now)
+    activation = _activation_value(trigger, figures)
+    oldest = min(
+        (d.value.time for figure in figures for d in figure.devices if d.value is not None),
+        default=math.inf,
+    )
+    return Evaluation(
+        trigger=trigger,
+        workload=workload,
+        time=now,
+        value=_sendable(trigger, value),
+        active=_active(trigger, activation, figures, snapshot, now),
+        activation_value=activation,
+        replicas=figures,
+        fill=fill,
+        fresh_until=oldest + max_age,
+    )
+
+
+def failed_evaluation(
+    trigger: Trigger, workload: Workload, error: AccelscaleError, now: float
+) -> Evaluation:
+    """An evaluation that could not begin, because nothing says whose devices count."""
+    return Evaluation(trigger, workload, now, error, error)
+
+
+def max_age_of(trigger: Trigger, snapshot: Snapshot) -> float:
+    """Seconds after which a sample no longer counts for this trigger."""
+    if trigger.max_age is not None:
+        return trigger.max_age
+    return max(3 * snapshot.interval_of(trigger.metric), LEAST_MAX_AGE)
+
+
+def _replica_figure(
+    trigger: Trigger, snapshot: Snapshot, replica: Replica, oldest: float
+) -> ReplicaFigure:
+    devices = tuple(
+        _device_figure(trigger, snapshot, device_id, oldest) for device_id in replica.devices
+    )
+    values = [d.value.value for d in devices if d.value is not None]
+    if not values or not replica.was_ready:
+        return ReplicaFigure(replica, None, 0.0, None, devices)
+    combine = aggregation(trigger.aggregation)
+    value: float | None = combine(values)
+    floor = 0.0
+    partial = len(values) < len(devices) and trigger.missing != "ignore"
+    if trigger.aggregation == "sum" and partial:
+        value, floor = None, combine(values)  # a sum with a part missing is no sum
+    peaks = [
+        max(d.value.value, d.idle.value if d.idle is not None else d.value.value)
+        for d in devices
+        if d.value is not None
+    ]
+    return ReplicaFigure(replica, value, floor, combine(peaks), devices)
+
+
+def _device_figure(
+    trigger: Trigger, snapshot: Snapshot, device_id: str, oldest: float
+) -> DeviceFigure:
+    value = _fresh(snapshot, device_id, trigger.series, oldest)
+    if isinstance(value, Failure):
+        return DeviceFigure(device_id, None, None, value)
+    series = trigger.idle_series
+    idle = _fresh(snapshot, device_id, series, oldest) if series is not None else None
+    if isinstance(idle, Failure):
+        return DeviceFigure(device_id, value, None, idle)
+    return DeviceFigure(device_id, value, idle, None)
+
+
+def _fresh(
+    snapshot: Snapshot, device_id: str, series: Series, oldest: float
+) -> SeriesValue | Failure:
+    found = snapshot.series.get((device_id, series))
+    if found is None:
+        return Failure(device_id, series.metric, Reason.STALE, "no reading yet", math.nan)
+    if isinstance(found, Failure) or found.time >= oldest:
+        return found
+    behind = snapshot.failure(device_id, series.metric)
+    if behind is not None:
+        return evolve(behind, time=found.time)
+    return Failure(device_id, series.metric, Reason.STALE, "no newer reading", found.time)
+
+
+def _value(
+    trigger: Trigger, figures: tuple[ReplicaFigure, ...], snapshot: Snapshot, now: float
+) -> tuple[float | AccelscaleError, str, tuple[ReplicaFigure, ...]]:
+    reporting = [f.value for f in figures if f.value is not None]
+    silent = [f for f in figures if f.value is None]
+    silent_once_ready = [f for f in silent if f.replica.was_ready]
+    once_ready = len(reporting) + len(silent_once_ready)
+    too_few = not reporting or 2 * len(reporting) < once_ready
+    if (too_few and (trigger.missing != "ignore" or not reporting)) or (
+        trigger.missing == "error" and silent_once_ready
+    ):
+        return no_data(trigger, figures, snapshot, now), "none", figures
+    if not silent or trigger.missing == "ignore":
+        figures = tuple(evolve(f, counted=f.value) for f in figures)
+        return _total(trigger, reporting, figures), "none", figures
+    return _held(trigger, reporting, figures)
+
+
+def _held(
+    trigger: Trigger, reporting: Sequence[float], figures: tuple[ReplicaFigure, ...]
+) -> tuple[float | AccelscaleError, str, tuple[ReplicaFigure, ...]]:
+    """Silent replicas as the HPA treats missing pods: never in favour of the direction."""
+    threshold = trigger.threshold
+    before = _usage(trigger, reporting)
+    fill = 0.0 if before > threshold else threshold
+    figures = tuple(
+        evolve(f, counted=f.value if f.value is not None else max(f.floor, fill)) for f in figures
+    )
+    counted = [f.counted for f in figures if f.counted is not None]
+    after = _usage(trigger, counted)
+    if before == threshold or (before > threshold) != (after > threshold):
+        summed = trigger.resolved_replica_aggregation == "sum"
+        no_change = threshold * len(figures) if summed else threshold
+        return no_change, "no change", figures
+    return _total(trigger, counted, figures), "zero" if fill == 0.0 else "threshold", figures
+
+
+def _usage(trigger: Trigger, values: Sequence[float]) -> float:
+    """What one replica carries, to be compared with the threshold."""
+    name = trigger.resolved_replica_aggregation
+    return aggregation("mean" if name == "sum" else name)(values)
+
+
+def _total(
+    trigger: Trigger, values: Sequence[float], figures: Sequence[ReplicaFigure]
+) -> float | AccelscaleError:
+    name = trigger.resolved_replica_aggregation
+    if name == "mean" and trigger.metric_type is MetricType.VALUE:
+        # The HPA multiplies by its Ready pods, so the sum is spread over just those.
+        ready = sum(1 for f in figures if f.replica.ready and f.counted is not None)
+        if ready == 0:
+            return NoDataError(
+                "no replica is Ready, and under metricType Value the HPA multiplies by those"
+            )
+        return math.fsum(values) / ready
+    return aggregation(name)(values)
+
+
+def _sendable(trigger: Trigger, value: float | AccelscaleError) -> float | AccelscaleError:
+    """Refuse what would not survive the way to the HPA."""
+    if isinstance(value, AccelscaleError):
+        return value
+    if not math.isfinite(value) or value >= LARGEST:
+        return UnsupportedError(
+            f"{trigger.metric} = {value:g} is too large for the HPA, which counts thousandths in"
+            f" 64 bits (below {LARGEST:g}); use a metric in percent or fewer devices",
+            reason=Reason.OUT_OF_RANGE,
+        )
+    if value < 0:
+        return UnsupportedError(
+            f"{trigger.metric} = {value:g} is negative, which no HPA takes",
+            reason=Reason.OUT_OF_RANGE,
+        )
+    return value
+
+
+def _activation_value(trigger: Trigger, figures: Sequence[ReplicaFigure]) -> float | None:
+    values = [f.activation for f in figures if f.activation is not None]
+    if not values:
+        return None
+    name = trigger.replica_aggregation
+    return aggregation("max" if name == "auto" else name)(values)
+
+
+def _active(
+    trigger: Trigger,
+    activation: float | None,
+    figures: Sequence[ReplicaFigure],
+    snapshot: Snapshot,
+    now: float,
+) -> bool | AccelscaleError:
+    if activation is None:
+        return no_data(trigger, figures, snapshot, now)
+    if activation > trigger.activation_threshold:
+        return True
+    heard = [f for f in figures if f.activation is not None]
+    if trigger.missing != "ignore" and not all(f.complete for f in figures):
+        return no_data(trigger, figures, snapshot, now, "what is silent may be busy")
+    if not all(f.covered for f in heard):
+        window = max(series.window_seconds for series in trigger.wanted_series)
+        return NoDataError(
+            f"{trigger.metric} is at {activation:g}, but its history does not yet cover the"
+            f" {window:g} s that an idle verdict needs",
+            reason=Reason.STALE,
+        )
+    return False
+
+
+def no_data(
+    trigger: Trigger,
+    figures: Sequence[ReplicaFigure],
+    snapshot: Snapshot,
+    now: float,
+    why: str = "",
+) -> NoDataError:
+    """The error that names the silent ones: device or replica, reason and age; at most three."""
+    texts, reasons = [], []
+    for figure in figures:
+        for part in figure.devices:
+            if part.failure is not None:
+                texts.append(_silent_text(part.failure, snapshot, now))
+                reasons.append(part.failure.reason)
+        if not figure.replica.was_ready:
+            texts.append(f"{figure.replica.name} is still starting")
+    shown = "; ".join(texts[:3]) + (f"; and {len(texts) - 3} more" if len(texts) > 3 else "")
+    reporting = sum(1 for f in figures if f.value is not None)
+    lead = f"no fresh {trigger.metric} ({reporting} of {len(figures)} replicas report)"
+    text = ": ".join(part for part in (lead, why, shown) if part)
+    return NoDataError(text, reason=reasons[0] if reasons else None)
+
+
+def _silent_text(failure: Failure, snapshot: Snapshot, now: float) -> str:
+    device = snapshot.device(failure.device_id)
+    name = f"{device.name} {failure.device_id}" if device is not None else failure.device_id
+    detail = f" ({failure.detail})" if failure.detail else ""
+    age = now - failure.time
+    since = f", {age:.1f} s old" if math.isfinite(age) and failure.time > 0 else ""
+    return f"{name}: {failure.reason}{detail}{since}"
