@@ -1,0 +1,1 @@
+"""The gRPC server that answers KEDA: a thin, asynchronous edge around the accelscale library."""
