@@ -73,7 +73,11 @@ class Backend(ABC):
 
     @abstractmethod
     def probe(self) -> Probe:
-        """Look whether this backend can be opened here. Never raises; leaves nothing open."""
+        """Look whether this backend can be opened here, for people to read.
+
+        Never raises; leaves nothing open. The collector does not ask it: it opens, and tries again
+        later where that fails.
+        """
 
     @abstractmethod
     def open(self) -> None:

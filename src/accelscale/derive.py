@@ -88,7 +88,8 @@ class Deriver:
         """
         device_id = reading.device_id
         fresh: set[str] = set()
-        for result in (*reading.samples, *reading.failures):
+        results: tuple[Sample | Failure, ...] = (*reading.samples, *reading.failures)
+        for result in results:
             self._latest[device_id, result.metric] = result
             fresh.add(result.metric)
         rates = dict(self._rates(reading.samples, max_ages))
@@ -96,11 +97,11 @@ class Deriver:
         for metric in self._derived:
             if not fresh.intersection(metric.sources):
                 continue
-            result = self._derive(metric, device_id, rates, max_ages)
-            if isinstance(result, Sample):
-                samples.append(result)
+            derived = self._derive(metric, device_id, rates, max_ages)
+            if isinstance(derived, Sample):
+                samples.append(derived)
             else:
-                failures.append(result)
+                failures.append(derived)
         return Reading(device_id, tuple(samples), tuple(failures))
 
     def _rates(
@@ -134,11 +135,8 @@ class Deriver:
         if metric.derivation in {Derivation.RATE, Derivation.BUSIEST_RATE_PERCENT}:
             return self._derive_rate(metric, device_id, rates)
         parts: list[Sample] = []
-        newest = max(
-            part.time
-            for source in metric.sources
-            if (part := self._latest.get((device_id, source))) is not None
-        )
+        known = (self._latest.get((device_id, source)) for source in metric.sources)
+        newest = max(part.time for part in known if part is not None)
         for source in metric.sources:
             part = self._latest.get((device_id, source))
             if part is None:

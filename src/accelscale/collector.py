@@ -1,0 +1,373 @@
+"""Backends to readings: one thread per backend, one collection at a time, and a watchdog.
+
+A driver call can hang for tens of seconds and cannot be interrupted. When one does, its device
+fails as ``timeout``; where the backend allows it (`Backend.isolates_devices`) the thread is left
+inside the call and another goes on with the remaining devices, so that they stay fresh. The device
+is read again once its call has come back. The number of threads left behind is bounded.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from attrs import define, frozen
+
+from accelscale.backend import Backend
+from accelscale.errors import BackendError
+from accelscale.metrics import Tier
+from accelscale.model import Device, Reason
+from accelscale.readings import Readings, interval_of
+
+logger = logging.getLogger("accelscale.collector")
+
+T = TypeVar("T")
+
+REFRESH_SECONDS = 5.0
+"""How often a backend looks for devices that came, went or changed."""
+
+REOPEN_SECONDS = (1.0, 1.0, 1.0, 2.0, 4.0, 8.0, 10.0)
+"""Waits between attempts to open a backend that does not open; the last one repeats."""
+
+MOST_STUCK = 8
+"""Threads of one backend that may be left inside hanging calls."""
+
+ENUMERATION = ""
+"""Stands for the call that lists devices, where a device id says which call is running."""
+
+
+@frozen
+class BackendState:
+    """How one backend is doing.
+
+    ``phase`` is opening, ready, failed or released. ``time`` is that of the last complete
+    collection, in monotonic seconds, and ``last_seconds`` is how long it took. ``timeouts``
+    counts calls that outlasted the deadline. ``needs_restart`` says that only a new process helps.
+    """
+
+    name: str
+    vendor: str
+    phase: str
+    reason: str
+    needs_restart: bool
+    devices: int
+    collections: int
+    failed_collections: int
+    timeouts: int
+    last_seconds: float | None
+    time: float | None
+
+
+@define
+class _Call:
+    """The driver call that a thread is in: of which device, since when, by which thread."""
+
+    device_id: str
+    since: float
+    thread: threading.Thread
+    given_up: bool = False
+
+
+class _Superseded(Exception):  # noqa: N818 - no error: the thread learns that another took over
+    """This thread came back from a call that was given up; another does its work."""
+
+
+class BackendLoop:
+    """Reads one backend over and over, in a thread of its own."""
+
+    def __init__(
+        self, backend: Backend, readings: Readings, deadline: float, *, optional: bool
+    ) -> None:
+        self.backend = backend
+        self._optional = optional
+        self._readings = readings
+        self._deadline = deadline
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+        self._call: _Call | None = None
+        self._stuck: dict[str, threading.Thread] = {}
+        self._suspects: set[str] = set()
+        self._devices: tuple[Device, ...] = ()
+        self._is_open = False
+        self._next_refresh = 0.0
+        self._next_slow = 0.0
+        self._phase, self._reason, self._needs_restart = "opening", "not tried yet", False
+        self._failed_opens = self._collections = self._failed = self._timeouts = 0
+        self._last_seconds: float | None = None
+        self._last_time: float | None = None
+        readings.declare(backend)
+
+    @property
+    def state(self) -> BackendState:
+        """How this backend is doing now."""
+        return BackendState(
+            name=self.backend.name,
+            vendor=self.backend.vendor,
+            phase=self._phase,
+            reason=self._reason,
+            needs_restart=self._needs_restart,
+            devices=len(self._devices),
+            collections=self._collections,
+            failed_collections=self._failed,
+            timeouts=self._timeouts,
+            last_seconds=self._last_seconds,
+            time=self._last_time,
+        )
+
+    def start(self) -> None:
+        """Start, or start again after `stop`."""
+        with self._lock:
+            self._stopped = False
+            self._wake.clear()
+            self._phase, self._reason = "opening", "not tried yet"
+            self._start_thread()
+
+    def stop(self, seconds: float) -> bool:
+        """End the thread and close the backend; False if a hanging call kept it open."""
+        self._stopped = True
+        self._wake.set()
+        thread = self._thread
+        if thread is not None:
+            thread.join(seconds)
+        with self._lock:
+            hanging = any(t.is_alive() for t in (*self._stuck.values(), thread) if t is not None)
+            self._phase, self._reason = "released", "let go of the driver"
+            self._thread = None
+        if hanging:
+            logger.warning("%s: a driver call hangs, so it stays open", self.backend.name)
+            return False
+        self._close()
+        text = "let go of, so that the driver can be maintained"
+        self._readings.set_problem(self.backend.name, text)
+        self._readings.fail(self._devices, tuple(self.backend.metrics), Reason.STALE, text)
+        self._readings.publish()
+        return True
+
+    def check(self, now: float) -> None:
+        """Give up on a call that has outlasted the deadline; the watchdog calls this."""
+        with self._lock:
+            call = self._call
+            if call is None or call.given_up or now - call.since <= self._deadline:
+                return
+            call.given_up = True
+            self._timeouts += 1
+            replaced = (
+                self.backend.isolates_devices and self._is_open and len(self._stuck) < MOST_STUCK
+            )
+            if replaced:
+                self._stuck[call.device_id] = call.thread
+                self._suspects.add(call.device_id)
+                self._call = None
+                self._start_thread()
+        text = f"a driver call did not come back within {self._deadline:g} s"
+        if replaced:
+            hung = [device for device in self._devices if device.id == call.device_id]
+            logger.warning("%s: %s: %s", self.backend.name, call.device_id or "listing", text)
+            self._readings.fail(hung, tuple(self.backend.metrics), Reason.TIMEOUT, text)
+            self._readings.publish()
+        else:
+            self._fall(f"{text}; nothing else can be read meanwhile", Reason.TIMEOUT)
+
+    def _start_thread(self) -> None:
+        self._thread = threading.Thread(
+            target=self._run, name=f"accelscale-{self.backend.name}", daemon=True
+        )
+        self._thread.start()
+
+    def _run(self) -> None:
+        tick = time.monotonic()
+        while not self._stopped and threading.current_thread() is self._thread:
+            try:
+                self._pass()
+            except _Superseded:
+                if self._thread is None:
+                    self._close()  # stopped while the call hung: nobody else will
+                return
+            tick = max(tick + self._readings.interval, time.monotonic())
+            if not self._is_open:
+                tick = time.monotonic() + self._reopen_pause()
+            self._wake.wait(tick - time.monotonic())
+
+    def _reopen_pause(self) -> float:
+        return REOPEN_SECONDS[min(self._failed_opens, len(REOPEN_SECONDS)) - 1]
+
+    def _pass(self) -> None:
+        started = time.monotonic()
+        try:
+            if not self._is_open:
+                self._open()
+            self._refresh(started)
+            self._read(started)
+        except BackendError as error:
+            self._failed += 1
+            self._close()
+            self._fall(str(error), error.reason or Reason.ERROR, error)
+        except _Superseded:
+            raise
+        except Exception as error:
+            logger.exception("%s: the backend broke its contract", self.backend.name)
+            self._failed += 1
+            self._close()
+            self._fall(f"{type(error).__name__}: {error}", Reason.ERROR)
+
+    def _open(self) -> None:
+        self._within(ENUMERATION, self.backend.open)
+        self._is_open = True
+        self._next_refresh = self._next_slow = 0.0
+
+    def _refresh(self, now: float) -> None:
+        if now < self._next_refresh or ENUMERATION in self._stuck:
+            return
+        found = self._within(ENUMERATION, self.backend.devices)
+        named = self._readings.set_devices(self.backend, found)
+        healthy = {device.id for device in self._devices if device.problem is None}
+        if any(device.problem is None and device.id not in healthy for device in named):
+            self._next_slow = 0.0  # one that is new or came back
+        self._devices = named
+        self._next_refresh = now + max(REFRESH_SECONDS, self._readings.interval)
+
+    def _read(self, now: float) -> None:
+        metrics = self._due(now)
+        with self._lock:
+            devices = [device for device in self._devices if device.id not in self._stuck]
+            devices.sort(key=lambda device: device.id in self._suspects)
+        readings = iter(self.backend.read(devices, metrics))
+        for device in devices:
+            reading = self._within(device.id, lambda: next(readings, None))
+            if reading is None or reading.device_id != device.id:
+                raise BackendError(f"{self.backend.name} gave no reading for {device.id}")
+            self._suspects.discard(device.id)
+            self._readings.take(reading, metrics)
+            if any(failure.reason is Reason.LOST for failure in reading.failures):
+                self._next_refresh = min(self._next_refresh, now + self._readings.interval)
+        self._collections += 1
+        self._last_time = time.monotonic()
+        self._last_seconds = self._last_time - now
+        self._failed_opens = 0
+        self._needs_restart = False
+        self._set_phase("ready", f"{len(self._devices)} devices")
+        self._readings.set_problem(self.backend.name, None)
+        self._readings.publish()
+
+    def _due(self, now: float) -> tuple[str, ...]:
+        slow_due = now >= self._next_slow
+        if slow_due:
+            self._next_slow = now + interval_of(Tier.SLOW, self._readings.interval) - 0.05
+        return tuple(
+            name for name, tier in self.backend.metrics.items() if slow_due or tier is Tier.FAST
+        )
+
+    def _within(self, device_id: str, call: Callable[[], T]) -> T:
+        """Make a driver call that the watchdog sees."""
+        me = threading.current_thread()
+        with self._lock:
+            if me is not self._thread:
+                raise _Superseded
+            self._call = _Call(device_id, time.monotonic(), me)
+        try:
+            return call()
+        finally:
+            self._came_back(device_id, me)
+
+    def _came_back(self, device_id: str, me: threading.Thread) -> None:
+        """Clear the mark; a thread that was given up frees its device and learns that."""
+        with self._lock:
+            if self._call is not None and self._call.thread is me:
+                self._call = None
+            if self._stuck.get(device_id) is me:
+                del self._stuck[device_id]
+                self._next_slow = 0.0  # what it missed meanwhile
+            if me is not self._thread:
+                raise _Superseded
+
+    def _fall(self, text: str, reason: Reason, error: BackendError | None = None) -> None:
+        """The backend as a whole gives nothing at present."""
+        self._failed_opens += 1
+        self._needs_restart = error is not None and error.needs_restart
+        self._set_phase("failed", text)
+        self._readings.set_problem(
+            self.backend.name, text, optional=self._optional and self._last_time is None
+        )
+        code = error.code if error is not None else None
+        self._readings.fail(self._devices, tuple(self.backend.metrics), reason, text, code)
+        self._readings.publish()
+
+    def _set_phase(self, phase: str, reason: str) -> None:
+        if phase != self._phase:
+            never_ready = self._last_time is None
+            level = logging.INFO if phase == "ready" or never_ready else logging.WARNING
+            logger.log(level, "%s: %s: %s", self.backend.name, phase, reason)
+        self._phase, self._reason = phase, reason
+
+    def _close(self) -> None:
+        self._is_open = False
+        try:
+            self.backend.close()
+        except Exception:
+            logger.exception("%s: closing failed", self.backend.name)
+
+
+class Collector:
+    """All backends of a process with their watchdog.
+
+    ``deadline`` is how many seconds a driver call may take. ``optional`` backends were not asked
+    for by name: that one of them cannot be opened is no problem where others have devices.
+    """
+
+    def __init__(
+        self,
+        backends: Sequence[Backend],
+        readings: Readings,
+        *,
+        deadline: float = 2.0,
+        optional: bool = False,
+    ) -> None:
+        self._loops = tuple(
+            BackendLoop(backend, readings, deadline, optional=optional) for backend in backends
+        )
+        self._deadline = deadline
+        self._ended = threading.Event()
+        self._watchdog = threading.Thread(
+            target=self._watch, name="accelscale-watchdog", daemon=True
+        )
+
+    def start(self) -> None:
+        """Start to read. Returns at once: a driver that is slow to open delays nobody."""
+        for loop in self._loops:
+            loop.start()
+        self._watchdog.start()
+
+    def states(self) -> tuple[BackendState, ...]:
+        """How each backend is doing."""
+        return tuple(loop.state for loop in self._loops)
+
+    def release(self) -> bool:
+        """Let go of all drivers; False if a hanging call holds one."""
+        stopped = [loop.stop(self._deadline) for loop in self._loops]
+        return all(stopped)
+
+    def resume(self) -> None:
+        """Take the drivers again after `release`."""
+        for loop in self._loops:
+            if loop.state.phase == "released":
+                loop.start()
+
+    def close(self) -> None:
+        """End all threads, except those inside hanging calls, and close the backends."""
+        self._ended.set()
+        for loop in self._loops:
+            loop.stop(self._deadline)
+        if self._watchdog.is_alive():
+            self._watchdog.join()
+
+    def _watch(self) -> None:
+        period = max(0.02, min(0.25, self._deadline / 4))
+        while not self._ended.wait(period):
+            now = time.monotonic()
+            for loop in self._loops:
+                loop.check(now)
