@@ -1,3 +1,4 @@
+# ruff: noqa: INP001 - a script, not a package
 """Generate src/accelscale_server/_proto from the .proto files beside this script.
 
 ``python proto/generate.py`` writes the files; with ``--check`` nothing is written, and the exit
