@@ -1,0 +1,126 @@
+"""``accelscale devices``: every device with what it reads at this moment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from accelscale.cli.options import AsJson, Backends, positive_seconds, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from accelscale.cli.watching import BackendStatus
+    from accelscale.metrics import Metric
+    from accelscale.model import Device, Reason, Snapshot
+
+INTERVAL_SECONDS = 0.5
+
+
+def devices(
+    backend: Backends = None,
+    as_json: AsJson = False,
+    wait: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            parser=positive_seconds,
+            help="Most time to wait for the first readings.",
+        ),
+    ] = 5.0,
+) -> None:
+    """List the devices with what each reads now."""
+    from accelscale.cli.watching import statuses, watching
+
+    with watching(backend, interval=INTERVAL_SECONDS, seconds=wait) as monitor:
+        snapshot = monitor.snapshot()
+        backends = statuses(monitor)
+        metrics = monitor.metrics
+    if as_json:
+        print_json(
+            {
+                "devices": [device_record(device, snapshot) for device in snapshot.devices],
+                "backends": [status.record() for status in backends],
+            }
+        )
+    else:
+        for line in _lines(snapshot, metrics):
+            typer.echo(line)
+    if not snapshot.devices:
+        complain_of_no_devices(backends)
+        raise typer.Exit(1)
+
+
+def device_record(device: Device, snapshot: Snapshot) -> dict[str, Any]:
+    """One device in JSON: each metric is in ``metrics`` as a number, or in ``failures``."""
+    return {
+        "id": device.id,
+        "name": device.name,
+        "vendor": device.vendor,
+        "backend": device.backend,
+        "parent": device.parent,
+        "pci_address": device.pci_address,
+        "metrics": {s.metric: s.value for s in snapshot.samples_of(device.id)},
+        "failures": {f.metric: str(f.reason) for f in snapshot.failures_of(device.id)},
+    }
+
+
+def complain_of_no_devices(backends: Sequence[BackendStatus]) -> None:
+    """Say on standard error what each backend answered."""
+    typer.echo("accelscale: no devices found", err=True)
+    for status in backends:
+        typer.echo(f"  {status.name}: {status.reason or status.state}", err=True)
+    typer.echo("  `accelscale doctor` shows each call that was tried", err=True)
+
+
+def _lines(snapshot: Snapshot, metrics: Mapping[str, Metric]) -> Iterator[str]:
+    for index, device in enumerate(snapshot.devices):
+        if index:
+            yield ""
+        yield from _device_lines(device, snapshot, metrics)
+
+
+def _device_lines(
+    device: Device, snapshot: Snapshot, metrics: Mapping[str, Metric]
+) -> Iterator[str]:
+    from accelscale.cli.figures import figure
+
+    yield f"{device.name} ({device.vendor})"
+    yield f"  id           {device.id}"
+    if device.pci_address:
+        yield f"  pci address  {device.pci_address}"
+    if device.parent:
+        yield f"  part of      {device.parent}"
+    if device.problem:
+        yield f"  problem      {_why(device.problem, device.problem_detail)}"
+    texts = {
+        s.metric: figure(s.value, metrics.get(s.metric)) for s in snapshot.samples_of(device.id)
+    }
+    never, with_device = [], 0
+    for failure in snapshot.failures_of(device.id):
+        if failure.permanent:
+            never.append(failure.metric)
+        elif failure.reason is device.problem:
+            with_device += 1
+        else:
+            texts[failure.metric] = f"- {_why(failure.reason, failure.detail)}"
+    width = max(map(len, texts), default=0)
+    for name in (name for name in metrics if name in texts):
+        yield f"  {name:<{width}}  {texts[name]}"
+    if with_device:
+        yield f"  {with_device} metrics cannot be read"
+    if never:
+        yield from _wrapped(f"never on this device: {', '.join(never)}")
+
+
+def _why(reason: Reason, detail: str) -> str:
+    return f"{reason}: {detail}" if detail else str(reason)
+
+
+def _wrapped(text: str) -> list[str]:
+    import shutil
+    import textwrap
+
+    width = max(min(shutil.get_terminal_size().columns, 100), 40)
+    return textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ")
