@@ -79,12 +79,19 @@ class BackendLoop:
     """Reads one backend over and over, in a thread of its own."""
 
     def __init__(
-        self, backend: Backend, readings: Readings, deadline: float, *, optional: bool
+        self,
+        backend: Backend,
+        readings: Readings,
+        *,
+        deadline: float,
+        refresh: float,
+        optional: bool,
     ) -> None:
         self.backend = backend
         self._optional = optional
         self._readings = readings
         self._deadline = deadline
+        self._refresh_seconds = max(refresh, readings.interval)
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._stopped = False
@@ -229,7 +236,7 @@ class BackendLoop:
         if any(device.problem is None and device.id not in healthy for device in named):
             self._next_slow = 0.0  # one that is new or came back
         self._devices = named
-        self._next_refresh = now + max(REFRESH_SECONDS, self._readings.interval)
+        self._next_refresh = now + self._refresh_seconds
 
     def _read(self, now: float) -> None:
         metrics = self._due(now)
@@ -315,7 +322,8 @@ class BackendLoop:
 class Collector:
     """All backends of a process with their watchdog.
 
-    ``deadline`` is how many seconds a driver call may take. ``optional`` backends were not asked
+    ``deadline`` is how many seconds a driver call may take, ``refresh`` how many lie between two
+    looks for devices that came or went. ``optional`` backends were not asked
     for by name: that one of them cannot be opened is no problem where others have devices.
     """
 
@@ -325,10 +333,12 @@ class Collector:
         readings: Readings,
         *,
         deadline: float = 2.0,
+        refresh: float = REFRESH_SECONDS,
         optional: bool = False,
     ) -> None:
         self._loops = tuple(
-            BackendLoop(backend, readings, deadline, optional=optional) for backend in backends
+            BackendLoop(backend, readings, deadline=deadline, refresh=refresh, optional=optional)
+            for backend in backends
         )
         self._deadline = deadline
         self._ended = threading.Event()
