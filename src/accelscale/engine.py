@@ -16,6 +16,7 @@ from attrs import evolve, frozen
 
 from accelscale.aggregation import aggregation
 from accelscale.errors import AccelscaleError, NoDataError, UnsupportedError
+from accelscale.metrics import max_age
 from accelscale.model import (
     Failure,
     Reason,
@@ -27,8 +28,6 @@ from accelscale.model import (
 )
 from accelscale.trigger import MetricType, Trigger
 from accelscale.values import LARGEST
-
-LEAST_MAX_AGE = 5.0
 
 
 @frozen
@@ -121,9 +120,9 @@ def evaluate(
     now = time.monotonic() if now is None else now
     if not workload.replicas:
         return Evaluation(trigger, workload, now, 0.0, False, activation_value=0.0)
-    max_age = max_age_of(trigger, snapshot)
+    limit = max_age_of(trigger, snapshot)
     figures = tuple(
-        _replica_figure(trigger, snapshot, replica, now - max_age) for replica in workload.replicas
+        _replica_figure(trigger, snapshot, replica, now - limit) for replica in workload.replicas
     )
     value, fill, figures = _value(trigger, figures, snapshot, now)
     activation = _activation_value(trigger, figures)
@@ -140,7 +139,7 @@ def evaluate(
         activation_value=activation,
         replicas=figures,
         fill=fill,
-        fresh_until=oldest + max_age,
+        fresh_until=oldest + limit,
     )
 
 
@@ -155,7 +154,7 @@ def max_age_of(trigger: Trigger, snapshot: Snapshot) -> float:
     """Seconds after which a sample no longer counts for this trigger."""
     if trigger.max_age is not None:
         return trigger.max_age
-    return max(3 * snapshot.interval_of(trigger.metric), LEAST_MAX_AGE)
+    return max_age(snapshot.interval_of(trigger.metric))
 
 
 def _replica_figure(

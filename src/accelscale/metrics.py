@@ -40,6 +40,15 @@ TIER_SECONDS: Mapping[Tier, float] = MappingProxyType({Tier.FAST: 0.0, Tier.SLOW
 """Least seconds between two readings of a tier; the interval where that is longer."""
 
 
+LEAST_MAX_AGE = 5.0
+"""Seconds that a sample counts at least, however short the interval."""
+
+
+def max_age(interval: float) -> float:
+    """Seconds that a sample of a metric counts which is read every ``interval`` seconds."""
+    return max(3 * interval, LEAST_MAX_AGE)
+
+
 @frozen
 class Metric:
     """One row of the table.

@@ -17,7 +17,7 @@ from attrs import evolve
 
 from accelscale.derive import Deriver
 from accelscale.history import History
-from accelscale.metrics import TIER_SECONDS, Kind, Metric, Tier
+from accelscale.metrics import LEAST_MAX_AGE, TIER_SECONDS, Kind, Metric, Tier, max_age
 from accelscale.model import (
     Device,
     Failure,
@@ -31,9 +31,6 @@ from accelscale.model import (
 
 if TYPE_CHECKING:
     from accelscale.backend import Backend
-
-LEAST_MAX_AGE = 5.0
-"""Seconds that a sample counts at least, however short the interval."""
 
 
 class Readings:
@@ -207,7 +204,7 @@ class Readings:
 
     def _set_interval(self, metric: str, seconds: float) -> None:
         self._intervals[metric] = max(seconds, self._intervals.get(metric, 0.0))
-        self._max_ages[metric] = max(3 * self._intervals[metric], LEAST_MAX_AGE)
+        self._max_ages[metric] = max_age(self._intervals[metric])
 
     def _declare_absent(self, backend: Backend, device: Device) -> None:
         """Metrics that a backend never reads are absent with a reason, like all that is absent."""
