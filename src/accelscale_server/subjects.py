@@ -1,0 +1,135 @@
+"""Who asks: a trigger of a ScaledObject, parsed once, with what the log last said about it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from attrs import define, field
+
+from accelscale.errors import AccelscaleError, ConfigurationError, NoDataError, UnsupportedError
+from accelscale.trigger import parse_trigger
+from accelscale_server.recent import Recent
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from accelscale.engine import Evaluation
+    from accelscale.metrics import Metric
+    from accelscale.trigger import Trigger
+
+logger = logging.getLogger("accelscale_server.verdicts")
+
+MOST = 2048
+LONGEST_METADATA = 16 * 1024
+"""Characters of metadata that are remembered; longer ones are parsed at every call."""
+
+LONGEST_NAME = 253
+"""What Kubernetes allows; a client that sends more does not fill the log with it."""
+
+
+@define
+class Subject:
+    """A trigger of a ScaledObject; ``error`` is set where the metadata is no trigger.
+
+    One that is not ``remembered`` is made anew by every call, so the log stays silent about it.
+    """
+
+    scaled_object: str
+    parsed: Trigger | None
+    error: ConfigurationError | None = None
+    remembered: bool = True
+    _said: tuple[Any, ...] | None = field(default=None, init=False)
+
+    @property
+    def trigger(self) -> Trigger:
+        """The parsed trigger.
+
+        Raises:
+            ConfigurationError: the metadata is none.
+        """
+        if self.error is not None:
+            raise self.error.with_traceback(None)
+        assert self.parsed is not None
+        return self.parsed
+
+    def note(self, evaluation: Evaluation) -> None:
+        """Say in the log what became of this trigger, where that differs from the last time."""
+        verdict = (_kind(evaluation.value), _kind(evaluation.active))
+        if verdict == self._said or not self.remembered:
+            return
+        self._said = verdict
+        known = not isinstance(evaluation.value, AccelscaleError)
+        missing = [
+            str(part)
+            for part in (evaluation.value, evaluation.active)
+            if isinstance(part, AccelscaleError)
+        ]
+        logger.log(
+            logging.WARNING if missing else logging.INFO,
+            "no value" if not known else "no verdict" if missing else "verdict",
+            extra={
+                **self._labels(),
+                **({"value": round(float(evaluation.value), 3)} if known else {}),  # type: ignore[arg-type]
+                **({} if missing else {"active": evaluation.active}),
+                **({"why": missing[0]} if missing else {}),
+            },
+        )
+
+    def introduce(self) -> None:
+        """Say in the log what is wrong or doubtful about the metadata."""
+        if self.error is not None:
+            # Without the values: what stands under a wrong key may be a secret.
+            why = "; ".join(f"{fault.key}: {fault.problem}" for fault in self.error.faults)
+            logger.warning("bad trigger metadata", extra={**self._labels(), "why": why[:2000]})
+        for warning in self.parsed.warnings if self.parsed is not None else ():
+            logger.warning("doubtful trigger", extra={**self._labels(), "why": warning})
+
+    def _labels(self) -> dict[str, str]:
+        labels = {"scaled_object": self.scaled_object}
+        if self.parsed is not None:
+            labels["metric"] = self.parsed.metric_name
+        return labels
+
+
+class Subjects:
+    """All who asked recently, a bounded number of them. For one thread."""
+
+    def __init__(self, metrics: Mapping[str, Metric], scopes: Collection[str]) -> None:
+        self._metrics = metrics
+        self._scopes = scopes
+        self._recent: Recent[tuple[str, str, frozenset[tuple[str, str]]], Subject] = Recent(MOST)
+
+    def __len__(self) -> int:
+        return len(self._recent)
+
+    def of(self, namespace: str, name: str, metadata: Mapping[str, str]) -> Subject:
+        """The subject of a request; its metadata is parsed at the first one."""
+        key = (namespace, name, frozenset(metadata.items()))
+        found = self._recent.find(key)
+        if found is not None:
+            return found
+        made = self._made(namespace, name, metadata)
+        length = len(namespace) + len(name) + sum(len(k) + len(v) for k, v in metadata.items())
+        made.remembered = length <= LONGEST_METADATA
+        if made.remembered:
+            self._recent.keep(key, made)
+            made.introduce()
+        return made
+
+    def _made(self, namespace: str, name: str, metadata: Mapping[str, str]) -> Subject:
+        scaled_object = f"{namespace[:LONGEST_NAME]}/{name[:LONGEST_NAME]}"
+        try:
+            trigger = parse_trigger(metadata, metrics=self._metrics, scopes=self._scopes)
+        except ConfigurationError as error:
+            return Subject(scaled_object, None, error)
+        return Subject(scaled_object, trigger)
+
+
+def _kind(answer: float | bool | AccelscaleError) -> object:
+    """What makes two answers the same verdict: values may differ, errors must agree in kind."""
+    if isinstance(answer, NoDataError | UnsupportedError):
+        return type(answer), answer.reason
+    if isinstance(answer, AccelscaleError):
+        return type(answer)
+    return answer if isinstance(answer, bool) else True
