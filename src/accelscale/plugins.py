@@ -381,5 +381,5 @@ def _normal(name: str) -> str:
 
 def _in_words(error: BaseException) -> str:
     """The error on one line; `traceback` copes with a ``__str__`` that itself raises."""
-    text = " ".join(traceback.format_exception_only(error)[-1].split())
+    text = " ".join("".join(traceback.format_exception_only(error)).split())
     return text if len(text) <= 300 else text[:297] + "..."

@@ -1,0 +1,14 @@
+"""Fixtures of the host backend's tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from host.trees import Tree
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree(tmp_path)
