@@ -1,28 +1,29 @@
 """What one external metric asks for: the HPA's replica calculator.
 
-Values and targets are whole thousandths (milli-units), as the HPA's quantities are; ratios are
-IEEE doubles, and every operation is done in the order in which the controller does it. An exact
-computation would be wrong here: under ``Value`` 90 against 70 with 21 ready pods makes 28, because
-``90 / 70 * 21`` is just above 27 in doubles.
+Ratios are IEEE doubles, and every operation is done in the order in which the controller does it.
+An exact computation would be wrong here: under ``Value`` 90 against 70 with 21 ready pods makes 28,
+because ``90 / 70 * 21`` is just above 27 in doubles.
 
-Origin: ``GetExternalPerPodMetricReplicas`` and ``GetExternalMetricReplicas`` of Kubernetes'
-``pkg/controller/podautoscaler/replica_calculator.go``.
+Origin: ``GetExternalPerPodMetricReplicas``, ``GetExternalMetricReplicas`` and the function behind
+it, ``getUsageRatioReplicaCount``, of Kubernetes' ``replica_calculator.go``. ``Object`` metrics use
+the same arithmetic.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
-from accelscale.errors import ConfigurationError, Fault, NoDataError, UnsupportedError
+from accelscale.errors import NoDataError
+from accelscale.hpa.quantities import (
+    LARGEST_INT64,
+    metric_type_of,
+    target_in_milli,
+    value_in_milli,
+)
 from accelscale.hpa.tolerance import DEFAULT_TOLERANCE, Tolerance, ToleranceForm
-from accelscale.model import Reason
 from accelscale.trigger import MetricType
 
 LARGEST_INT32 = 2**31 - 1
-LARGEST_INT64 = 2**63 - 1
-LARGEST_VALUE = LARGEST_INT64 / 1000
-"""The double next to the greatest quantity that thousandths in 64 bits can hold."""
 
 
 def desired_replicas(
@@ -63,15 +64,16 @@ def desired_replicas(
     )
     existing = current if status is None else status
     total, target_milli = value_in_milli(value), target_in_milli(target)
-    if _metric_type(metric_type) is MetricType.AVERAGE_VALUE:
+    if metric_type_of(metric_type) is MetricType.AVERAGE_VALUE:
         return average_value_replicas(total, target_milli, status=existing, tolerance=band)
+    running = existing if ready is None else ready
     return value_replicas(
         total,
         target_milli,
         spec=current,
-        ready=existing if ready is None else ready,
+        ready=running,
+        pods=max(existing, running),
         tolerance=band,
-        pods=existing if ready is None else max(existing, ready),
     )
 
 
@@ -88,7 +90,7 @@ def average_value_replicas(total: int, target: int, *, status: int, tolerance: T
 
 
 def value_replicas(
-    total: int, target: int, *, spec: int, ready: int, tolerance: Tolerance, pods: int | None = None
+    total: int, target: int, *, spec: int, ready: int, pods: int, tolerance: Tolerance
 ) -> int:
     """``Value``: the ratio times the Ready pods; from 0 replicas the ratio alone.
 
@@ -108,60 +110,28 @@ def value_replicas(
     return _int32(ratio * float(ready))
 
 
-def sum_of_series(values: Iterable[int]) -> int:
-    """The HPA's total of the series of one metric, in thousandths, saturating at 64 bits."""
-    return min(sum(values), LARGEST_INT64)
+def reported_value(total: int, *, metric_type: MetricType, status: int) -> int:
+    """What the HPA's status shows as the current value, in thousandths.
 
-
-def value_in_milli(value: float) -> int:
-    """A scaler's value as KEDA hands it on: three decimals, in thousandths.
-
-    KEDA writes the number with ``%.3f`` and turns what no quantity can say (NaN, infinity, and
-    since 2.20.2 negative numbers) into 0, so a scaler must never send such a value.
-
-    Raises:
-        UnsupportedError: the value is greater than a quantity in thousandths can be.
+    Under ``AverageValue`` that is the share of one existing pod, rounded up, and 0 without pods.
     """
-    if not math.isfinite(value) or value < 0:
-        return 0
-    if value > LARGEST_VALUE:
-        raise UnsupportedError(
-            f"value {value:g} overflows: KEDA carries thousandths in 64 bits, so {LARGEST_VALUE:g}"
-            " is the greatest",
-            reason=Reason.OUT_OF_RANGE,
-        )
-    return min(int(f"{value:.3f}".replace(".", "")), LARGEST_INT64)
-
-
-def target_in_milli(target: float) -> int:
-    """A trigger's target in thousandths.
-
-    Raises:
-        ConfigurationError: it is 0 or less after rounding; the API server refuses such an HPA.
-    """
-    milli = value_in_milli(target)
-    if milli <= 0:
-        fault = Fault("target", f"{target:g}", "must be at least 0.001 (three decimals are kept)")
-        raise ConfigurationError([fault], subject="HPA metric")
-    return milli
-
-
-def _metric_type(name: MetricType | str) -> MetricType:
-    try:
-        return MetricType(name)
-    except ValueError:
-        allowed = " or ".join(MetricType)
-        fault = Fault("metricType", str(name), f"must be {allowed} for an external metric")
-        raise ConfigurationError([fault], subject="HPA metric") from None
+    if metric_type is MetricType.VALUE:
+        return total
+    if float(total) >= float(LARGEST_INT64):
+        return LARGEST_INT64
+    return math.ceil(float(total) / float(status)) if status else 0
 
 
 def _quotient(dividend: float, divisor: float) -> float:
     """Division as Go does it: by zero it gives infinity, or NaN for 0 / 0."""
     if divisor:
         return dividend / divisor
-    return math.inf if dividend > 0 else math.nan
+    return math.copysign(math.inf, dividend) if dividend else math.nan
 
 
 def _int32(replicas: float) -> int:
-    """Rounded up, and capped at what the replica field can hold."""
-    return LARGEST_INT32 if replicas > LARGEST_INT32 else math.ceil(replicas)
+    """Rounded up, and kept within what the replica field can hold.
+
+    Older controllers let the conversion overflow; the model does not imitate that.
+    """
+    return max(min(math.ceil(replicas), LARGEST_INT32), -LARGEST_INT32 - 1)
