@@ -1,0 +1,150 @@
+"""Writes the tables of the reference pages from the code: ``docs/reference.py [--check]``.
+
+A page holds a table between two comments that name it; the text around it is written by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from accelscale.errors import Fault
+from accelscale.metrics import METRICS, TIER_SECONDS, Metric
+from accelscale.model import Reason
+from accelscale.profiles import PROFILES
+from accelscale.trigger import KEYS
+
+DOCS = Path(__file__).parent
+BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table."""
+    titles = list(header)
+    lines = [titles, ["---"] * len(titles), *[list(row) for row in rows]]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def code(text: str) -> str:
+    """Text set as code."""
+    return f"`{text}`"
+
+
+def metrics() -> str:
+    """Every metric of the common table."""
+    header = ("metric", "unit", "kind", "possible", "over devices", "meaning")
+    return table(header, (_metric_row(metric) for metric in METRICS.values()))
+
+
+def _metric_row(metric: Metric) -> tuple[str, ...]:
+    upper = f"{metric.maximum:g}" if metric.maximum != float("inf") else ""
+    meaning = metric.help
+    if metric.derivation is not None:
+        meaning += f" Computed from {' and '.join(map(code, metric.sources))}."
+    return (
+        code(metric.name),
+        metric.unit,
+        str(metric.kind),
+        f"{metric.minimum:g} to {upper}" if upper else f"from {metric.minimum:g}",
+        metric.aggregation,
+        meaning,
+    )
+
+
+def keys() -> str:
+    """Every key of a trigger."""
+    rows = (
+        (code(key), field.metadata["help"], field.metadata["shown"]) for key, field in KEYS.items()
+    )
+    return table(("key", "meaning", "default"), rows)
+
+
+def profiles() -> str:
+    """Every profile with the keys it sets."""
+    rows = (
+        (code(row.name), row.help, "<br>".join(code(f"{k}: {v}") for k, v in row.keys.items()))
+        for row in PROFILES.values()
+    )
+    return table(("profile", "for", "sets"), rows)
+
+
+REASONS = {
+    Reason.NOT_SUPPORTED: "This hardware, or the mode it is in, does not have the reading.",
+    Reason.PERMISSION: "The driver or the kernel refuses it to this process.",
+    Reason.LOST: "The device has fallen off the bus, or is gone.",
+    Reason.RESET_REQUIRED: "The driver wants the device to be reset before it is used again.",
+    Reason.TIMEOUT: "The driver did not answer in time.",
+    Reason.OUT_OF_RANGE: "The driver gave a number that cannot be.",
+    Reason.COUNTER_RESET: "A counter went back, so this once it gives no rate.",
+    Reason.NO_PROGRESS: "A counter has no second reading yet, or does not move.",
+    Reason.STALE: "The newest sample is older than its age limit.",
+    Reason.ERROR: "The driver failed in another way; the detail has its words.",
+}
+
+
+def reasons() -> str:
+    """Every reason for a missing reading."""
+    rows = (
+        (code(reason), REASONS[reason], "until its age limit" if reason.passing else "no")
+        for reason in Reason
+    )
+    return table(("reason", "meaning", "does the sample before it still count?"), rows)
+
+
+def tiers() -> str:
+    """How often readings are taken."""
+    rows = (
+        (code(tier), "every interval" if not seconds else f"every {seconds:g} s, or every interval")
+        for tier, seconds in TIER_SECONDS.items()
+    )
+    return table(("tier", "read"), rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "metrics": metrics,
+    "keys": keys,
+    "profiles": profiles,
+    "reasons": reasons,
+    "tiers": tiers,
+}
+
+
+def rendered(text: str, page: str) -> str:
+    """The page with its tables made anew."""
+
+    def replace(match: re.Match[str]) -> str:
+        name = match[2]
+        if name not in TABLES:
+            raise SystemExit(str(Fault(page, name, f"must be one of {', '.join(TABLES)}")))
+        return match[1] + "\n" + TABLES[name]() + "\n" + match[3]
+
+    return BLOCK.sub(replace, text)
+
+
+def main() -> int:
+    """Write the pages, or with ``--check`` say which differ from the code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing, fail on a difference")
+    check = parser.parse_args().check
+    used, differing = set(), []
+    for path in sorted(DOCS.rglob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        used.update(match[2] for match in BLOCK.finditer(text))
+        new = rendered(text, path.name)
+        if new != text:
+            differing.append(path.relative_to(DOCS.parent))
+            if not check:
+                path.write_text(new, encoding="utf-8")
+    unused = set(TABLES) - used
+    if unused:
+        sys.stderr.write(f"no page shows the table {', '.join(sorted(unused))}\n")
+    for path in differing if check else ():
+        sys.stderr.write(f"{path} differs from the code; run `make reference`\n")
+    return 1 if unused or (check and differing) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
