@@ -254,14 +254,19 @@ def test_a_hanging_plugin_is_given_up(site: Site, hangs: str) -> None:
     assert "bad" not in registry.backends  # what it registers late is not taken
 
 
-def test_the_same_backend_from_two_distributions(site: Site) -> None:
-    site.plugin("twin", REGISTERS_GOOD, name="zulu")
-    site.plugin("twin", REGISTERS_GOOD, name="alpha")
+@pytest.mark.parametrize("entry_points", [("first", "last"), ("last", "first")])
+def test_of_the_same_backend_from_two_distributions_the_first_by_name_wins(
+    site: Site, entry_points: tuple[str, str]
+) -> None:
+    for distribution, entry_point in zip(("zulu", "alpha"), entry_points, strict=True):
+        site.module(f"plugin_{distribution}", BACKEND.format(name="twin") + REGISTERS_GOOD)
+        site.distribution(distribution, f"[accelscale]\n{entry_point} = plugin_{distribution}\n")
     registry = load_plugins()
-    assert registry.backends["twin"].distribution == "accelscale-alpha"
-    reason = failure(registry, "zulu").reason
-    assert "accelscale-alpha" in reason
-    assert "accelscale-zulu" in reason
+    assert registry.backends["twin"].distribution == "alpha"
+    (loser,) = [found for found in registry.failures if found.distribution == "zulu"]
+    assert loser.plugin == entry_points[0]
+    assert "of zulu" in loser.reason
+    assert "alpha" in loser.reason
 
 
 def test_a_built_in_backend_wins_over_one_that_sorts_first(site: Site) -> None:
@@ -355,7 +360,8 @@ def test_the_copy_earlier_on_the_path_wins(site: Site, tmp_path: Path) -> None:
 
 
 def run_python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path}
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
         env=environment,

@@ -264,7 +264,7 @@ def _registered_by(entry_point: metadata.EntryPoint) -> list[object]:
         raise _RefusedError(f"its hook raised {_in_words(error)}") from error
     if not registered:
         raise _RefusedError("its hook registered no backend")
-    return list(registered)  # a copy: a `register` that was kept for later adds nothing
+    return registered
 
 
 def _imported(entry_point: metadata.EntryPoint) -> object:
