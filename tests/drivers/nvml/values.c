@@ -1,0 +1,48 @@
+#include "values.h"
+
+#include <stdio.h>
+
+#include "calls.h"
+
+int device_text(const char *function, void *handle, const char *key, char *text,
+                       unsigned int length)
+{
+    struct state *state;
+    struct section *device;
+    int error = call_device(function, handle, &state, &device);
+    if (error != 0)
+        return error;
+    const char *found = section_text(device, key);
+    if (found != NULL)
+        snprintf(text, length, "%s", found);
+    call_end();
+    return found != NULL ? SUCCESS : NOT_SUPPORTED;
+}
+
+int one_number(const char *function, void *handle, const char *key, unsigned int *value)
+{
+    struct state *state;
+    struct section *device;
+    int error = call_device(function, handle, &state, &device);
+    if (error != 0)
+        return error;
+    unsigned long long number;
+    bool known = section_number(device, key, &number);
+    if (known)
+        *value = (unsigned int)number;
+    call_end();
+    return known ? SUCCESS : NOT_SUPPORTED;
+}
+
+int one_counter(const char *function, void *handle, const char *key,
+                       unsigned long long *value)
+{
+    struct state *state;
+    struct section *device;
+    int error = call_device(function, handle, &state, &device);
+    if (error != 0)
+        return error;
+    bool known = section_number(device, key, value);
+    call_end();
+    return known ? SUCCESS : NOT_SUPPORTED;
+}
