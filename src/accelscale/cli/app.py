@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from importlib import metadata
 from typing import Annotated, Any, TextIO
 
@@ -25,6 +26,8 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command; see `accelscale.cli.main` for the statuses."""
     for stream in (sys.stdout, sys.stderr):
         _never_fail_to_encode(stream)
+    # Commands say themselves what matters; `serve` sets up its own log.
+    logging.getLogger("accelscale").addHandler(logging.NullHandler())
     try:
         # Not typer's own `main`, which has its own way with errors and interrupts.
         with _command().make_context("accelscale", list(arguments)) as context:
@@ -88,20 +91,24 @@ def _print_version() -> None:
     raise typer.Exit
 
 
-def _command_entry_points() -> Iterator[metadata.EntryPoint]:
-    """Those of our group, one distribution at a time: malformed metadata spoils no other."""
-    seen = set()
+def _command_entry_points() -> list[metadata.EntryPoint]:
+    """Those of our group, our own first.
+
+    They are gathered one distribution at a time, so that malformed metadata spoils no other.
+    """
+    found: dict[str, list[metadata.EntryPoint]] = {}
     for distribution in metadata.distributions():
         try:
             if f"[{COMMAND_GROUP}]" not in (distribution.read_text("entry_points.txt") or ""):
                 continue
             name = distribution.metadata["Name"]
-            if name in seen:  # shadowed by one that stands earlier on the path
-                continue
-            seen.add(name)
-            yield from distribution.entry_points.select(group=COMMAND_GROUP)
+            if name not in found:  # else it is shadowed by one that stands earlier on the path
+                found[name] = list(distribution.entry_points.select(group=COMMAND_GROUP))
         except Exception as error:  # noqa: BLE001 - the parser fails in several ways
-            _complain(f"accelscale: the commands of {distribution} cannot be read: {error!r}")
+            origin = distribution.locate_file("")
+            _complain(f"accelscale: commands in {origin} cannot be read: {one_line(error)}")
+    names = sorted(found, key=lambda name: (name != "accelscale", name))
+    return [entry_point for name in names for entry_point in found[name]]
 
 
 def _commands_of(entry_point: metadata.EntryPoint, taken: Collection[str]) -> list[tuple[str, Any]]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accelscale.cli.options import AsJson, Backends, positive_seconds, print_json
+from accelscale.cli.options import AsJson, Backends, positive_seconds, print_json, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ def devices(
         )
     else:
         for line in _lines(snapshot, metrics):
-            typer.echo(line)
+            say(line)
     if not snapshot.devices:
         complain_of_no_devices(backends)
         raise typer.Exit(1)
@@ -68,10 +68,10 @@ def device_record(device: Device, snapshot: Snapshot) -> dict[str, Any]:
 
 def complain_of_no_devices(backends: Sequence[BackendStatus]) -> None:
     """Say on standard error what each backend answered."""
-    typer.echo("accelscale: no devices found", err=True)
+    say("accelscale: no devices found", err=True)
     for status in backends:
-        typer.echo(f"  {status.name}: {status.reason or status.state}", err=True)
-    typer.echo("  `accelscale doctor` shows each call that was tried", err=True)
+        say(f"  {status.name}: {status.reason or status.state}", err=True)
+    say("  `accelscale doctor` shows each call that was tried", err=True)
 
 
 def _lines(snapshot: Snapshot, metrics: Mapping[str, Metric]) -> Iterator[str]:
@@ -111,16 +111,8 @@ def _device_lines(
     if with_device:
         yield f"  {with_device} metrics cannot be read"
     if never:
-        yield from _wrapped(f"never on this device: {', '.join(never)}")
+        yield f"  never on this device: {', '.join(never)}"
 
 
 def _why(reason: Reason, detail: str) -> str:
     return f"{reason}: {detail}" if detail else str(reason)
-
-
-def _wrapped(text: str) -> list[str]:
-    import shutil
-    import textwrap
-
-    width = max(min(shutil.get_terminal_size().columns, 100), 40)
-    return textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ")

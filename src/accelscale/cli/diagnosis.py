@@ -50,7 +50,8 @@ ADVICE: Mapping[Reason, str] = MappingProxyType(
             "the driver reports an impossible value, so it is refused; look for a driver update"
         ),
         Reason.NO_PROGRESS: (
-            "a counter stands still that cannot while the device lives; look for a driver update"
+            "a counter needs two readings; if `accelscale devices` says the same, it stands still"
+            " though it cannot while the device lives: look for a driver update"
         ),
         Reason.ERROR: "the driver's own code is above; look for its messages in the kernel log",
     }
@@ -156,7 +157,7 @@ def _advice(
         yield probe.reason
     failed = [attempt for attempt in attempts if not attempt.ok]
     for reason, text in ADVICE.items():
-        calls = [attempt.call for attempt in failed if _reason_of(attempt) is reason]
+        calls = [attempt.call for attempt in failed if reason_of(attempt) is reason]
         if calls:
             yield f"{reason} ({_first(dict.fromkeys(calls))}): {text}"
 
@@ -168,7 +169,7 @@ def _first(names: Collection[str]) -> str:
     )
 
 
-def _reason_of(attempt: Attempt) -> Reason | None:
+def reason_of(attempt: Attempt) -> Reason | None:
     """The reason that the result of a failed attempt begins with."""
     try:
         return Reason(attempt.result.partition(":")[0].strip())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accelscale.cli.options import AsJson, Backends, one_line, positive_seconds, print_json
+from accelscale.cli.options import AsJson, Backends, one_line, positive_seconds, print_json, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -43,14 +43,16 @@ def doctor(
         print_json(_record(environment, diagnoses, registry))
     else:
         for line in _environment_lines(environment):
-            typer.echo(line)
+            say(line)
         diagnoses = []
         for name in chosen:
             diagnoses.append(diagnose(registry, name, limit))
             for line in _lines(diagnoses[-1]):
-                typer.echo(line)
+                say(line)
         for failure in registry.failures:
-            typer.echo(f"\n{failure.plugin}: refused\n  {failure}")
+            say("")
+            say(f"{failure.plugin}: refused")
+            say(f"  {failure}")
     # A machine on which only the stand-in works has no working accelerator.
     wanted = [d for d in diagnoses if backend or not d.backend.backend.on_request_only]
     if not any(diagnosis.works for diagnosis in wanted):
@@ -70,7 +72,7 @@ def _record(
                 "works": d.works,
                 "viable": d.probe.viable if d.probe else False,
                 "reason": d.probe.reason if d.probe else None,
-                "driver": d.probe.version if d.probe else None,
+                "driver_version": d.probe.version if d.probe else None,
                 "hanging": d.hanging,
                 "attempts": [_attempt_record(attempt) for attempt in d.attempts],
                 "advice": list(d.advice),
@@ -108,9 +110,8 @@ def _lines(diagnosis: Diagnosis) -> Iterator[str]:
     state = "works" if diagnosis.works else "does not work"
     yield ""
     yield f"{registered.name}: {state}"
-    if probe is not None:
-        driver = f" (driver {probe.version})" if probe.version else ""
-        yield f"  {probe.reason}{driver}"
+    if probe is not None and probe.viable:
+        yield f"  {probe.reason}{f' (version {probe.version})' if probe.version else ''}"
     device_id: str | None = None
     width = max((len(attempt.call) for attempt in diagnosis.attempts), default=0)
     for attempt in diagnosis.attempts:
@@ -126,12 +127,14 @@ def _lines(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _attempt_line(attempt: Attempt, width: int) -> str:
+    from accelscale.cli.diagnosis import reason_of
     from accelscale.cli.figures import duration
-    from accelscale.model import Reason
 
-    absent = attempt.result.startswith(Reason.NOT_SUPPORTED)
-    mark = "ok" if attempt.ok else "n/a" if absent else "FAIL"
+    mark = "ok" if attempt.ok else _MARKS.get(str(reason_of(attempt)), "FAIL")
     return (
         f"{duration(attempt.seconds):>8}  {mark:<4}  {attempt.call:<{width}}"
         f"  {one_line(attempt.result)}"
     )
+
+
+_MARKS = {"not_supported": "n/a", "no_progress": "wait", "counter_reset": "wait"}

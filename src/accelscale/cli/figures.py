@@ -37,7 +37,9 @@ def number(value: float) -> str:
     decimals = 0 if size >= 99.95 else 1 if size >= 9.995 else 2
     text = f"{value:.{decimals}f}"
     text = text.rstrip("0").rstrip(".") if "." in text else text
-    return f"{value:.1g}" if text in {"0", "-0"} and value else text
+    if text in {"0", "-0"}:
+        return f"{value:.1g}" if value else "0"
+    return text
 
 
 def figure(value: float, metric: Metric | None) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
+import textwrap
 from typing import Annotated, Any
 
 import typer
@@ -43,6 +46,22 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def print_json(record: Any, *, indent: int | None = 2) -> None:
     """Print one JSON document; a number that JSON lacks is a bug and raises ValueError."""
     typer.echo(json.dumps(record, allow_nan=False, indent=indent, ensure_ascii=False))
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print a paragraph; on a terminal it breaks between words and keeps its indentation."""
+    if (sys.stderr if err else sys.stdout).isatty():
+        indent = text[: len(text) - len(text.lstrip())]
+        lines = textwrap.wrap(
+            text.strip(),
+            max(shutil.get_terminal_size().columns, 20),
+            initial_indent=indent,
+            subsequent_indent=f"{indent}  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        text = "\n".join(lines)
+    typer.echo(text, err=err)
 
 
 def one_line(text: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -18,6 +19,7 @@ from accelscale.values import did_you_mean
 LATE_INTERVALS = 3.0
 """A sample older than so many intervals is marked as late."""
 
+_UUID = re.compile(r"([0-9a-fA-F]{8})(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _GAP = 1
 _LEAST_DEVICE_WIDTH = 10
 _NAME_WIDTH = 22  # from here on the name of the model fits in beside the id
@@ -176,11 +178,8 @@ def label(device: Device, width: int) -> str:
 
 
 def short_id(device_id: str) -> str:
-    """The first group of a UUID; another id, such as a PCI address, stays as it is."""
-    groups = device_id.split("-")
-    if len(groups) >= 5:
-        return "-".join(groups[: len(groups) - 4])
-    return device_id if len(device_id) <= 16 else f"{device_id[:15]}…"
+    """The id with just the first group of its UUID; one without a UUID stays, if it is short."""
+    return _cut(_UUID.sub(r"\1", device_id), 20)
 
 
 def _cut(text: str, width: int) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
-
-from accelscale.cli.options import AsJson, print_json
+from accelscale.cli.options import AsJson, print_json, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +24,7 @@ def plugins(as_json: AsJson = False) -> None:
         print_json(_record(registry, probes))
     else:
         for line in _lines(registry, probes):
-            typer.echo(line)
+            say(line)
 
 
 def _record(registry: Registry, probes: dict[str, Probe]) -> dict[str, object]:

@@ -1,0 +1,373 @@
+"""Asks an external scaler what KEDA asks, in KEDA's order, on one channel.
+
+For each spec of GetMetricSpec KEDA calls GetMetrics, then IsActive; an error of either counts as no
+metric. Of a number's two fields the float wins where it is above 0. Names in the replies are
+ignored, and several values of one metric are added up (kedacore/keda,
+``pkg/scalers/external_scaler.go``).
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import grpc
+import typer
+from attrs import frozen
+
+from accelscale.cli.options import one_line, print_json
+from accelscale.errors import AccelscaleError, ConfigurationError, Fault
+from accelscale.hpa import desired_replicas
+from accelscale.trigger import MetricType
+from accelscale.values import one_of
+from accelscale_server._proto import externalscaler_pb2 as messages
+from accelscale_server._proto import externalscaler_pb2_grpc as services
+from accelscale_server.addresses import parse_address
+
+_CHANNEL_OPTIONS = (
+    ("grpc.enable_http_proxy", 0),  # a proxy meant for the web would take over local calls
+    ("grpc.enable_retries", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+)
+
+
+class CallError(AccelscaleError):
+    """A call failed: its name, the name of its gRPC status, the server's text."""
+
+    def __init__(self, call: str, code: str, message: str) -> None:
+        super().__init__(f"{call}: {code}: {message}")
+        self.code = code
+        self.message = message
+
+    def record(self) -> dict[str, Any]:
+        """Its form in JSON."""
+        return {"error": {"code": self.code, "message": self.message}}
+
+
+@frozen
+class Request:
+    """The trigger of a ScaledObject, as KEDA sends it."""
+
+    name: str
+    namespace: str
+    metadata: dict[str, str]
+    metric_type: MetricType
+
+    @classmethod
+    def of(
+        cls, name: str, namespace: str, pairs: Sequence[str], metric_type: str | None
+    ) -> Request:
+        """From ``KEY=VALUE`` texts.
+
+        KEDA does not tell a scaler the metric type, so what ``metric_type`` says goes into the
+        metadata too, unless ``metricType`` is there already.
+        """
+        metadata: dict[str, str] = {}
+        for pair in pairs:
+            key, separator, value = pair.partition("=")
+            if not separator or not key:
+                raise typer.BadParameter(f"{pair!r} must be KEY=VALUE", param_hint="-m")
+            if key in metadata:
+                raise typer.BadParameter(f"{key!r} is there twice", param_hint="-m")
+            metadata[key] = value
+        text = metric_type or metadata.get("metricType") or MetricType.AVERAGE_VALUE
+        try:
+            chosen = MetricType(one_of(MetricType)(text))
+        except ValueError as error:
+            if metric_type is not None:
+                raise typer.BadParameter(f"{text!r} {error}", param_hint="--metric-type") from None
+            chosen = MetricType.AVERAGE_VALUE  # the scaler is to say what it thinks of it
+        if metric_type is not None:
+            metadata.setdefault("metricType", chosen)
+        return cls(name, namespace, metadata, chosen)
+
+    def message(self) -> messages.ScaledObjectRef:
+        """The message that every call carries."""
+        return messages.ScaledObjectRef(
+            name=self.name, namespace=self.namespace, scalerMetadata=self.metadata
+        )
+
+
+@frozen
+class Named:
+    """A metric's name with its target or its value."""
+
+    name: str
+    number: float
+
+
+@frozen
+class Answers:
+    """What one poll brought."""
+
+    specs: tuple[Named, ...]
+    values: tuple[Named, ...]
+    active: bool
+
+    def record(self) -> dict[str, Any]:
+        """Its form in JSON."""
+        return {
+            "spec": [{"name": spec.name, "target": spec.number} for spec in self.specs],
+            "values": [{"name": value.name, "value": value.number} for value in self.values],
+            "active": self.active,
+        }
+
+
+@frozen
+class HorizontalPodAutoscaler:
+    """The HPA to imagine behind KEDA: how it compares, and how many replicas it sees."""
+
+    metric_type: MetricType
+    replicas: int
+    ready: int | None = None
+
+    def desired(self, value: float, target: float) -> int:
+        """The replicas that it would ask for, before its limits and its stabilisation."""
+        return desired_replicas(
+            value,
+            target,
+            metric_type=self.metric_type,
+            current=self.replicas,
+            ready=self.ready,
+        )
+
+
+class ScalerClient:
+    """A channel to one external scaler.
+
+    ``timeout`` is for all calls of one poll together; ``durations`` gathers the seconds of each.
+    """
+
+    def __init__(
+        self, target: str, credentials: grpc.ChannelCredentials | None, timeout: float
+    ) -> None:
+        self.target = target
+        self.timeout = timeout
+        self.durations: list[float] = []
+        self._was_ready = threading.Event()
+        if credentials is None:
+            self._channel = grpc.insecure_channel(target, options=_CHANNEL_OPTIONS)
+        else:
+            self._channel = grpc.secure_channel(target, credentials, options=_CHANNEL_OPTIONS)
+        self._channel.subscribe(self._connectivity_changed)
+        self._stub: Any = services.ExternalScalerStub(self._channel)  # type: ignore[no-untyped-call]
+
+    def __enter__(self) -> ScalerClient:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._channel.unsubscribe(self._connectivity_changed)
+        self._channel.close()
+
+    def poll(self, request: Request) -> Answers:
+        """All calls of one poll.
+
+        Raises:
+            CallError: one of them failed, or its answer is one that KEDA cannot use.
+        """
+        end = time.monotonic() + self.timeout
+        scaled_object = request.message()
+        reply = self._call("GetMetricSpec", scaled_object, end)
+        specs = tuple(
+            Named(spec.metricName, _number(spec.targetSizeFloat, spec.targetSize, "GetMetricSpec"))
+            for spec in reply.metricSpecs
+        )
+        if not specs:
+            raise CallError("GetMetricSpec", "UNKNOWN", "the scaler gave no metric spec")
+        values: list[Named] = []
+        active = False
+        for spec in specs:
+            asked = messages.GetMetricsRequest(scaledObjectRef=scaled_object, metricName=spec.name)
+            found = self._call("GetMetrics", asked, end).metricValues
+            if not found:
+                raise CallError("GetMetrics", "UNKNOWN", f"no value of {spec.name}")
+            numbers = [
+                _number(each.metricValueFloat, each.metricValue, "GetMetrics") for each in found
+            ]
+            values.append(Named(spec.name, math.fsum(numbers)))
+            active |= bool(self._call("IsActive", scaled_object, end).result)
+        return Answers(specs, tuple(values), active)
+
+    def events(self, request: Request, seconds: float | None) -> Iterator[bool]:
+        """What StreamIsActive sends, until the server ends the stream or the time is up.
+
+        Raises:
+            CallError: the stream broke, or there was no connection within the timeout.
+        """
+        started = time.monotonic()
+        call = self._stub.StreamIsActive(request.message(), timeout=seconds)
+        giving_up = threading.Timer(self.timeout, self._cancel_unconnected, [call])
+        giving_up.daemon = True
+        giving_up.start()
+        try:
+            for event in call:
+                yield bool(event.result)
+        except grpc.RpcError as error:
+            over = seconds is not None and time.monotonic() - started >= seconds
+            if not (over and self._was_ready.is_set()):
+                raise self._failed("StreamIsActive", error) from error
+        finally:
+            giving_up.cancel()
+            call.cancel()
+
+    def _call(self, name: str, message: Any, end: float) -> Any:
+        started = time.monotonic()
+        try:
+            return getattr(self._stub, name)(message, timeout=max(end - started, 0.001))
+        except grpc.RpcError as error:
+            raise self._failed(name, error) from error
+        finally:
+            self.durations.append(time.monotonic() - started)
+
+    def _failed(self, call: str, error: Any) -> CallError:
+        code, message = error.code(), one_line(error.details() or "no text")
+        unconnected = not self._was_ready.is_set()
+        if unconnected and code in {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}:
+            code = grpc.StatusCode.UNAVAILABLE
+            message = f"no connection to {self.target} within {self.timeout:g} s"
+        elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            message = f"no answer from {self.target} within {self.timeout:g} s"
+        return CallError(call, code.name, message)
+
+    def _cancel_unconnected(self, call: Any) -> None:
+        if not self._was_ready.is_set():
+            call.cancel()
+
+    def _connectivity_changed(self, state: grpc.ChannelConnectivity) -> None:
+        if state is grpc.ChannelConnectivity.READY:
+            self._was_ready.set()
+
+
+def target(address: str) -> str:
+    """The gRPC target of an address: ``HOST:PORT``, or a target with a scheme as it is."""
+    if "://" not in address and not address.startswith(("unix:", "dns:")):
+        try:
+            parse_address(address)
+        except ValueError as error:
+            raise typer.BadParameter(f"{address!r} {error}", param_hint="HOST:PORT") from None
+    return address
+
+
+def credentials(
+    ca: Path | None, cert: Path | None, key: Path | None
+) -> grpc.ChannelCredentials | None:
+    """TLS as KEDA turns it on: by a CA, or by a client certificate; None without either.
+
+    Raises:
+        ConfigurationError: a file cannot be read, or holds no PEM.
+    """
+    if (cert is None) != (key is None):
+        raise typer.BadParameter("each needs the other", param_hint="--cert and --key")
+    if ca is None and cert is None:
+        return None
+    faults: list[Fault] = []
+    texts = [_pem(f"--{name}", path, faults) for name, path in _files(ca, cert, key)]
+    if faults:
+        raise ConfigurationError(faults, subject="TLS")
+    return grpc.ssl_channel_credentials(
+        root_certificates=texts[0], private_key=texts[2], certificate_chain=texts[1]
+    )
+
+
+def ask(
+    client: ScalerClient, request: Request, hpa: HorizontalPodAutoscaler, *, as_json: bool
+) -> int:
+    """Poll once and print the outcome."""
+    try:
+        answers = client.poll(request)
+    except CallError as error:
+        if not as_json:
+            raise
+        print_json(error.record(), indent=None)
+        return 1
+    if as_json:
+        print_json(answers.record(), indent=None)
+        return 0
+    wanted = []
+    for spec, value in zip(answers.specs, answers.values, strict=True):
+        wanted.append(hpa.desired(value.number, spec.number))
+        typer.echo(f"metric    {spec.name}")
+        typer.echo(f"target    {decimal(spec.number)} ({request.metric_type})")
+        typer.echo(f"value     {decimal(value.number)}")
+    typer.echo(f"active    {'yes' if answers.active else 'no'}")
+    seen = f"{hpa.replicas} replica{'s' * (hpa.replicas != 1)}"
+    seen += f", {hpa.ready} Ready" if hpa.ready is not None else ""
+    typer.echo(f"replicas  {max(wanted)} (an HPA that sees {seen})")
+    return 0
+
+
+def follow(
+    client: ScalerClient,
+    request: Request,
+    seconds: float | None,
+    count: int | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Print every event of StreamIsActive until its end, the time or the number is reached."""
+    started = time.monotonic()
+    number = 0
+    events = client.events(request, seconds)
+    try:
+        for active in events:
+            passed = time.monotonic() - started
+            if as_json:
+                print_json({"active": active, "seconds": round(passed, 3)}, indent=None)
+            else:
+                typer.echo(f"{passed:8.3f} s  {'active' if active else 'not active'}")
+            number += 1
+            if number == count:
+                return 0
+    except CallError as error:
+        if not as_json:
+            raise
+        print_json(error.record(), indent=None)
+        return 1
+    finally:
+        events.close()  # type: ignore[attr-defined]
+    if seconds is None:
+        typer.echo("the server ended the stream", err=True)
+    return 0
+
+
+def decimal(number: float) -> str:
+    """With at most three decimals, which is what KEDA keeps."""
+    text = f"{number:.3f}"
+    return text.rstrip("0").rstrip(".")
+
+
+def _number(floating: float, whole: int, call: str) -> float:
+    """The field that KEDA takes."""
+    number = floating if floating > 0 else float(whole)
+    if not math.isfinite(number):
+        raise CallError(call, "OUT_OF_RANGE", f"{number} is no number; KEDA would make it 0")
+    return number
+
+
+def _files(ca: Path | None, cert: Path | None, key: Path | None) -> list[tuple[str, Path | None]]:
+    return [("ca", ca), ("cert", cert), ("key", key)]
+
+
+def _pem(flag: str, path: Path | None, faults: list[Fault]) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        faults.append(Fault(flag, str(path), f"cannot be read: {error.strerror or error}"))
+        return None
+    if b"-----BEGIN " not in text:
+        faults.append(Fault(flag, str(path), "holds no PEM"))
+        return None
+    return text
