@@ -6,6 +6,7 @@ This module stays cheap to import: `accelscale --help` imports it, and it import
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,6 +51,7 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Serve, poll as KEDA does, and watch the number."""
+    _quieten_grpc()
     with _server_extra("demo"):
         from accelscale_server.demo import run
 
@@ -107,6 +109,7 @@ def poll(
     as_json: AsJson = False,
 ) -> None:
     """Ask a scaler what KEDA asks: spec, value, active."""
+    _quieten_grpc()
     with _server_extra("poll"):
         from accelscale_server import poll as polling
 
@@ -134,6 +137,14 @@ def _server_extra(command: str) -> Iterator[None]:
             err=True,
         )
         raise typer.Exit(1) from None
+
+
+def _quieten_grpc() -> None:
+    """Keep gRPC's C code from writing to standard error; what it says is in the statuses too.
+
+    It looks at the variable once, when grpc is imported.
+    """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 def _with_options_of(
