@@ -1,0 +1,1 @@
+"""Measures what the design promises: ``python -m benchmarks``, or ``make bench``."""

@@ -1,0 +1,21 @@
+"""Run all benchmarks, or those named."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks import calls, collection, footprint, freshness, startup
+
+BENCHMARKS = {
+    "calls": calls.run,
+    "collection": collection.run,
+    "footprint": footprint.run,
+    "freshness": freshness.run,
+    "startup": startup.run,
+}
+
+unknown = set(sys.argv[1:]) - set(BENCHMARKS)
+if unknown:
+    sys.exit(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
+for name in sys.argv[1:] or BENCHMARKS:
+    BENCHMARKS[name]()
