@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -145,25 +144,31 @@ def test_pods_and_resource_metrics(row: Row) -> None:
         assert pod_proposal(row).replicas == expected
 
 
-def synced(row: Row, *, metric: ExternalMetric | None = None) -> int:
-    """The replicas after one sync of an HPA without a behaviour and with an empty history."""
-    gate = "gate on" in row["case"] or "HPAScaleToZero" in row["note"]
-    without_condition = "WithoutCondition" in row["case"]
-    controller = Controller(scale_to_zero=gate or without_condition)
+def status_of(row: Row) -> MetricStatus:
+    if row["metric_values_milli"] == "ERROR":
+        return MetricStatus(error="query failed")
+    return MetricStatus(tuple(numbers(row["metric_values_milli"])))
+
+
+def other_proposals(row: Row) -> list[Proposal]:
+    """What metrics that are not external propose, the row's own and those of its note."""
     others: list[Proposal] = []
-    statuses: list[MetricStatus] = []
-    if metric is None:
-        if row["metric_values_milli"]:
-            others.append(pod_proposal(row).replicas)
-    elif row["metric_values_milli"] == "ERROR":
-        statuses.append(MetricStatus(error="query failed"))
-    else:
-        statuses.append(MetricStatus(tuple(numbers(row["metric_values_milli"]))))
+    if row["metric_type"].split("/")[0] in ("Pods", "Resource") and row["metric_values_milli"]:
+        others.append(pod_proposal(row).replicas)
     cpu = noted(row, r"cpu.* proposes (\d+)")
     if cpu is not None:
         others.append(int(cpu))
     if "second metric of unknown type errors" in row["note"]:
         others.append(MetricError("InvalidMetricSourceType", "unknown metric source type"))
+    return others
+
+
+def synced(row: Row, *, metric: ExternalMetric | None = None) -> int:
+    """The replicas after one sync of an HPA without a behaviour and with an empty history."""
+    gate = "gate on" in row["case"] or "HPAScaleToZero" in row["note"]
+    without_condition = "WithoutCondition" in row["case"]
+    controller = Controller(scale_to_zero=gate or without_condition)
+    statuses = [] if metric is None else [status_of(row)]
     is_keda = row["source"].startswith("keda/")
     spec = HpaSpec(
         max(number(row["min"], 1), 1 if is_keda else 0),
@@ -172,14 +177,18 @@ def synced(row: Row, *, metric: ExternalMetric | None = None) -> int:
     )
     state = HpaState(recommendations=(), scaled_to_zero=gate and "FromZero" in row["case"])
     outcome = sync(
-        spec, state, scale_of(row), statuses, now=0.0, controller=controller, others=others
+        spec,
+        state,
+        scale_of(row),
+        statuses,
+        now=0.0,
+        controller=controller,
+        others=other_proposals(row),
     )
-    for reason in ("ScalingDisabled", "FailedGetExternalMetric"):
-        if reason in row["note"]:
-            assert outcome.scaling_active == reason
-    for reason in ("TooManyReplicas", "TooFewReplicas"):
-        if reason in row["note"]:
-            assert outcome.scaling_limited == reason
+    for reason in re.findall(r"ScalingDisabled|FailedGetExternalMetric", row["note"]):
+        assert outcome.scaling_active == reason
+    for reason in re.findall(r"TooManyReplicas|TooFewReplicas", row["note"]):
+        assert outcome.scaling_limited == reason
     if row["metric_values_milli"] == "ERROR":
         assert outcome.errors
     return outcome.replicas
