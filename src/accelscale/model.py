@@ -198,15 +198,34 @@ class Snapshot:
 
 
 @frozen
-class Allocation:
-    """The fact that a container of a pod holds a device."""
+class Claim:
+    """A device of a dynamic resource claim, in the words of its driver.
 
-    device_id: str
+    Which device that is stands in the driver's ResourceSlice of this pool, unless its name tells.
+    """
+
+    driver: str
+    pool: str
+    device: str
+
+
+@frozen
+class Allocation:
+    """The fact that a container of a pod holds a device.
+
+    ``device_id`` is None where it is not known which device; ``allocated_id`` is how the kubelet
+    named it. ``resource`` is the extended resource that the container asked for, empty for a
+    dynamic resource claim. ``claim`` is set for such a one where the kubelet tells its device.
+    """
+
+    device_id: str | None
     node: str
     namespace: str
     pod: str
     container: str
     resource: str = ""
+    allocated_id: str = ""
+    claim: Claim | None = None
 
 
 @frozen
