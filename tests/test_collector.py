@@ -148,7 +148,7 @@ def test_a_backend_that_breaks_its_contract_is_contained(
 
     collector, readings = start(Wrong({"a": {}}, name="wrong"), two_devices())
     assert until(lambda: value(readings, "a") == 10.0)
-    assert "ZeroDivisionError: oops" in collector.states()[0].reason
+    assert until(lambda: "ZeroDivisionError: oops" in collector.states()[0].reason)
     assert "broke its contract" in caplog.text
 
 
