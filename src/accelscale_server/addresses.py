@@ -72,6 +72,8 @@ def bindable(address: Address) -> Address:
         )
     except OSError as error:
         raise BindError(f"cannot listen on {address}: {error.strerror or error}") from error
+    except UnicodeError as error:
+        raise BindError(f"cannot listen on {address}: no host can have that name") from error
     for family, kind, protocol, _, target in found:
         with socket.socket(family, kind, protocol) as trial:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -96,18 +96,18 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
             self._changes.announce()
 
     def stop(self) -> None:
-        """Nothing is serving any more, for good; watchers learn it and their streams end."""
+        """No traffic any more, for good; watchers learn it and their streams end."""
         self._stopping = True
         self._changes.stop()
 
     def _status(self, service: str) -> Any:
         if service in READINESS:
-            serving = self._ready is None
+            serving = self._ready is None and not self._stopping
         elif service == LIVENESS:
             serving = self._hopeless is None
         else:
             return _Status.SERVICE_UNKNOWN
-        return _Status.SERVING if serving and not self._stopping else _Status.NOT_SERVING
+        return _Status.SERVING if serving else _Status.NOT_SERVING
 
     def _why_hopeless(self, states: Sequence[BackendState], snapshot: Snapshot) -> str | None:
         once_read = [state for state in states if state.collections]

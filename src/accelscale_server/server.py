@@ -46,6 +46,9 @@ UNARY_CALLS = 1024
 
 MOST_CONNECTIONS = 512
 LARGEST_MESSAGE = 1024 * 1024
+LEAST_PING_SECONDS = 5.0
+"""Clients may ping every 10 s; this leaves room for pings that arrive early."""
+
 JUDGED_EVERY = 1.0
 """Seconds after which health is judged even if no pass has ended: a driver may hang."""
 
@@ -90,11 +93,11 @@ class Server:
         Raises:
             BindError: one cannot be listened on; nothing stays open then.
         """
-        self.address = self._bind()
+        self.metrics_address = self._open_metrics()
         try:
-            self.metrics_address = self._open_metrics()
+            self.address = self._bind()
         except BindError:
-            await self._server.stop(None)
+            await self._close_metrics()
             raise
         self._unsubscribe = self._monitor.subscribe(self._changes.announce)
         self._health.judge()
@@ -118,12 +121,12 @@ class Server:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._judging
         await self._server.stop(grace)
-        self._close_metrics()
+        await self._close_metrics()
 
     async def stop_at_once(self) -> None:
         """Cancel whatever `stop` still waits for."""
         await self._server.stop(None)
-        self._close_metrics()
+        await self._close_metrics()
 
     def _bind(self) -> Address:
         address = bindable(self._config.listen)
@@ -146,10 +149,10 @@ class Server:
         self._endpoint = MetricsEndpoint(self._config.metrics_listen, registry_of(observed))
         return self._endpoint.address
 
-    def _close_metrics(self) -> None:
+    async def _close_metrics(self) -> None:
         endpoint, self._endpoint = self._endpoint, None
         if endpoint is not None:
-            endpoint.close()
+            await asyncio.to_thread(endpoint.close)
 
     async def _judge(self) -> None:
         """Keep the health current: after each pass, and when passes fail to end."""
@@ -238,9 +241,9 @@ def _options(config: ServeConfig) -> list[tuple[str, int]]:
         ("grpc.max_concurrent_streams", config.max_streams + UNARY_CALLS),
         ("grpc.max_allowed_incoming_connections", MOST_CONNECTIONS),
         ("grpc.server_handshake_timeout_ms", 10_000),
-        # Clients may ping every 10 s, with calls or without; gRPC by itself takes a ping in less
-        # than 5 minutes for abuse and closes the connection (grpc/grpc#33661).
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+        # Clients may ping, with calls or without; by itself gRPC takes a ping in less than 5
+        # minutes for abuse and closes the connection (grpc/grpc#33661).
+        ("grpc.http2.min_ping_interval_without_data_ms", int(1000 * LEAST_PING_SECONDS)),
         ("grpc.keepalive_permit_without_calls", 1),
         # Find out about clients that vanished, whose streams would stay open.
         ("grpc.keepalive_time_ms", 60_000),

@@ -50,9 +50,8 @@ _STATUSES: tuple[tuple[type[AccelscaleError], grpc.StatusCode], ...] = (
 )
 _INDEX_PREFIX = re.compile(r"s[0-9]+-")
 
-# The text of a status travels in a header, where every byte outside ASCII takes three and clients
-# refuse more than 8 KiB.
-_LONGEST_ASCII, _LONGEST_OTHER = 6000, 2000
+_LONGEST_TEXT = 7000
+"""Bytes of a status's text in its header; clients refuse headers of more than 8 KiB."""
 
 _Context = Any  # grpc.aio.ServicerContext, which is generic for the type checker alone
 _Response = TypeVar("_Response")
@@ -69,8 +68,16 @@ def status_of(error: Exception) -> tuple[grpc.StatusCode, str]:
 
 
 def _clipped(text: str) -> str:
-    limit = _LONGEST_ASCII if text.isascii() else _LONGEST_OTHER
-    return text if len(text) <= limit else text[: limit - 4] + " ..."
+    """As much of the text as fits; each byte that is not plain ASCII takes three there."""
+    if 9 * len(text) <= _LONGEST_TEXT:
+        return text
+    size = 0
+    for index, character in enumerate(text):
+        plain = " " <= character <= "~" and character != "%"
+        size += 1 if plain else 3 * len(character.encode(errors="replace"))
+        if size > _LONGEST_TEXT:
+            return text[:index] + " ..."
+    return text
 
 
 def _answering(
