@@ -13,6 +13,9 @@ With useCachedMetrics the HPA gets the record of the last poll; counting goes on
 answer of its own, so a record that is a fallback value counts as a success. After a query that
 failed the record is gone and the next query asks the scaler, until the next poll.
 
+Not modelled: releases after 2.20 that no longer ask the scaler on a poll where only the HPA can
+act (kedacore/keda#8031); replicas differ only in how fast failures are counted for a fallback.
+
 Origin: ``getScaledObjectState``, ``GetScaledObjectMetrics``, ``getScalerState`` and
 ``startPushScalers`` in ``pkg/scaling/scale_handler.go``.
 """

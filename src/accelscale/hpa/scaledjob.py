@@ -137,7 +137,7 @@ def demand(job: ScaledJob, queues: Sequence[Queue]) -> Demand:
         case Calculation.SUM:
             length = _added(queue.length for queue in active)
             jobs = _added(queue.jobs for queue in active)
-        case Calculation.MAX:
+        case _:
             active = [queue for queue in active if queue.length > 0]
             for queue in active:
                 if queue.length > length:
