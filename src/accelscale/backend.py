@@ -62,7 +62,7 @@ class Backend(ABC):
 
     extra_metrics: ClassVar[tuple[Metric, ...]] = ()
     """Rows for metrics that the common table lacks; their names start with the backend's name and
-    an underscore."""
+    an underscore, a hyphen in the name written as one too."""
 
     on_request_only: ClassVar[bool] = False
     """True for a backend that is never chosen by itself, only by its name."""
@@ -102,7 +102,8 @@ class Backend(ABC):
     def read(self, devices: Sequence[Device], metrics: Collection[str]) -> Iterator[Reading]:
         """Read these metrics of these devices: one `Reading` per device, in the order given.
 
-        Every metric asked for ends as a `Sample` or a `Failure` of its device; one failing device
+        Lazily: each step of the iterator touches one device and no other, so that a call that hangs
+        can be told to be that device's. Every metric asked for ends as a `Sample` or a `Failure` of its device; one failing device
         or metric spoils no other. Values are in the unit of the metrics table; times are
         `time.monotonic` at the call. Counters are given raw, as totals.
 

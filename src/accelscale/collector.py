@@ -243,7 +243,7 @@ class BackendLoop:
         with self._lock:
             devices = [device for device in self._devices if device.id not in self._stuck]
             devices.sort(key=lambda device: device.id in self._suspects)
-        readings = iter(self.backend.read(devices, metrics))
+        readings = self._within(ENUMERATION, lambda: iter(self.backend.read(devices, metrics)))
         for device in devices:
             reading = self._within(device.id, lambda: next(readings, None))
             if reading is None or reading.device_id != device.id:
@@ -323,8 +323,8 @@ class Collector:
     """All backends of a process with their watchdog.
 
     ``deadline`` is how many seconds a driver call may take, ``refresh`` how many lie between two
-    looks for devices that came or went. ``optional`` backends were not asked
-    for by name: that one of them cannot be opened is no problem where others have devices.
+    looks for devices that came or went. ``optional`` backends were not asked for by name: that one
+    of them cannot be opened is no problem where others have devices.
     """
 
     def __init__(
