@@ -87,9 +87,8 @@ class NvidiaBackend(Backend):
         try:
             self._driver.open()
             version, count = self._version(), self._count()
-        except Exception as error:  # noqa: BLE001 - never raises, whatever a strange library does
-            reason = str(error) if isinstance(error, CallError) else f"{type(error)}: {error}"
-            return Probe(False, reason, attempts=tuple(attempts))
+        except CallError as error:
+            return Probe(False, str(error), attempts=tuple(attempts))
         finally:
             if not self._is_wanted:
                 self._driver.record = None
@@ -215,8 +214,10 @@ class NvidiaBackend(Backend):
     def _read(self, device_id: str, metrics: Sequence[str]) -> Reading:
         card = self._cards.card(device_id)
         if card is None or card.life is None or card.problem is Reason.LOST:
-            detail = card.problem_detail if card is not None else "no such card was ever seen"
-            return _nothing(device_id, metrics, Absent(Reason.LOST, detail))
+            absent = Absent(Reason.LOST, "no such card was ever seen")
+            if card is not None:
+                absent = Absent(card.problem or Reason.LOST, card.problem_detail)
+            return _nothing(device_id, metrics, absent)
         generation = self._driver.generation
         if card.life[0] != generation:  # its handle may point to nothing now
             detail = "NVML was initialised anew; the card is looked up next"

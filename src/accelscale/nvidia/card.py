@@ -32,7 +32,7 @@ class Card:
     """
 
     id: str
-    name: str = "unidentified NVIDIA device"
+    name: str = "NVIDIA device (name unreadable)"
     pci_address: str | None = None
     minor_number: int | None = None
     handle: Any = None
@@ -91,6 +91,7 @@ def gives_sign_of_life(driver: Driver, card: Card) -> CallError | None:
 
     A look-up proves nothing: NVML keeps names and UUIDs of cards that are gone.
     """
+    illness: CallError | None = None
     for call, *arguments in _SIGNS_OF_LIFE:
         try:
             driver.call(call, card.handle, *arguments)
@@ -98,7 +99,7 @@ def gives_sign_of_life(driver: Driver, card: Card) -> CallError | None:
             if error.is_driver_wide:
                 raise
             if error.reason not in {Reason.NOT_SUPPORTED, Reason.PERMISSION}:
-                return error
+                illness = illness or error
         else:
-            break
-    return None
+            return None
+    return illness

@@ -30,6 +30,8 @@ _HIDDEN = frozenset({"NO_PERMISSION", "INVALID_ARGUMENT", "NOT_FOUND"})
 """Errors of a look-up by index that tell of no card of ours: one that this container may not use,
 or a list that became shorter meanwhile."""
 
+_UNIDENTIFIED = "unidentified NVIDIA device"
+
 
 @frozen
 class Sighting:
@@ -74,8 +76,8 @@ class Cards:
         if errors and not sightings:
             _raise_if_shut_out(errors)
         present = self._assign(driver, sightings, errors)
-        self._seek_missing(driver, present)
         self._drop_replaced(present)
+        self._seek_missing(driver, present)
         missing = len(self._cards.keys() - present)
         strangers = [error for error in errors if error.name not in _HIDDEN][missing:]
         self._list_strangers(driver, strangers, newcomers=len(self._cards) - known_before)
@@ -140,7 +142,7 @@ class Cards:
             if isinstance(outcome, Sighting):
                 present.add(card.id)
                 _meet(driver, card, outcome)
-            else:
+            elif outcome is None or outcome.reason is not Reason.TIMEOUT:
                 _note_missing(card, outcome)
 
     def _seek(self, driver: Driver, card: Card) -> Sighting | CallError | None:
@@ -178,14 +180,14 @@ class Cards:
             error = _error_at(driver, place)
             if error is not None and unexplained:
                 unexplained.pop()
-                card = Card(place, pci_address=place)
-                card.is_ill(Reason.LOST, str(error))
+                card = Card(place, _UNIDENTIFIED, pci_address=place)
+                card.is_ill(_problem(error), str(error))
                 self._cards = {**self._cards, place: card}
         count = max(len(unexplained), len(self._nameless) - newcomers, 0)
         nameless = list(self._nameless[:count])
         for number in range(len(nameless), count):
-            card = Card(f"nvidia-unidentified-{number + 1}")
-            card.is_ill(Reason.LOST, str(unexplained[-1]))
+            card = Card(f"nvidia-unidentified-{number + 1}", _UNIDENTIFIED)
+            card.is_ill(_problem(unexplained[-1]), str(unexplained[-1]))
             nameless.append(card)
         self._nameless = tuple(nameless)
 

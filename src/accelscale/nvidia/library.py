@@ -100,9 +100,9 @@ def _unseen(path: Path, seen: set[str]) -> Iterator[str]:
 
 
 def _try(candidate: str, error_name: Callable[[int], str]) -> ctypes.CDLL | Rejected:
-    if Path(candidate).is_dir():
+    if os.path.isdir(candidate):  # noqa: PTH112 - Path.is_dir raises where a folder is forbidden
         return Rejected(candidate, "is a directory")
-    if "stubs" in Path(candidate).resolve().parts:
+    if "stubs" in Path(os.path.realpath(candidate)).parts:
         return Rejected(candidate, "is a stub for linking, not a driver's library")
     try:
         library = ctypes.CDLL(candidate)

@@ -118,8 +118,8 @@ static void note_shutdown_by_others(const struct section *library)
 {
     unsigned long long asked = 0;
     section_number(library, "shut_down_by_others", &asked);
-    if (asked > shutdowns_by_others)
-        users = 0;
+    for (; asked > shutdowns_by_others && users > 0; users--)
+        count_call(current_path, "shut down", "");
     shutdowns_by_others = asked;
 }
 
@@ -170,11 +170,14 @@ void pause_microseconds(double microseconds)
     nanosleep(&pause, NULL);
 }
 
-static int asked_error(struct section *section, const char *function)
+/* The error that a section asks for; only_named: the key for all functions does not count. */
+static int asked_error(struct section *section, const char *function, bool only_named)
 {
     if (section == NULL || !section->has_errors)
         return 0;
     struct pair *pair = section_for(section, "error", function);
+    if (only_named && pair != NULL && strcmp(pair->key, "error") == 0)
+        return 0;
     if (pair == NULL || pair->remaining == 0)
         return 0;
     if (pair->remaining > 0)
@@ -198,10 +201,16 @@ static bool asked_hang(const struct section *section, const char *function)
     return pair != NULL && strcmp(pair->value, "0") != 0;
 }
 
-int lookup_error(struct section *device, const char *function)
+static int lost_error(const struct section *device)
 {
     const char *lost = section_text(device, "lost");
-    return lost != NULL ? error_code(lost) : asked_error(device, function);
+    return lost != NULL ? error_code(lost) : 0;
+}
+
+int lookup_error(struct section *device, const char *function)
+{
+    int error = lost_error(device);
+    return error != 0 ? error : asked_error(device, function, true);
 }
 
 /* The error of a call whose section is known: what was asked of the card, then of the library. */
@@ -209,8 +218,10 @@ static int error_of(struct section *library, struct section *device, const char 
 {
     if (users == 0)
         return error_code("UNINITIALIZED");
-    int error = device != NULL ? lookup_error(device, function) : 0;
-    return error != 0 ? error : asked_error(library, function);
+    int error = device != NULL ? lost_error(device) : 0;
+    if (error == 0)
+        error = asked_error(device, function, false);
+    return error != 0 ? error : asked_error(library, function, false);
 }
 
 static int begin(const char *function, void *handle, bool needs_device, struct state **state,

@@ -21,7 +21,8 @@ struct section *listed_device(struct state *state, size_t index);
 bool is_listed(struct state *state, const struct section *device);
 void *handle_of(const struct section *section);
 
-/* With the state locked: the error that a look-up of this device answers, or 0. */
+/* With the state locked: the error that a look-up of this device answers, or 0. The key for errors
+ * of all functions means those that take a handle. */
 int lookup_error(struct section *device, const char *function);
 
 void pause_microseconds(double microseconds);
