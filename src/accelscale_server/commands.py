@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
 def serve(**flags: Any) -> None:
     """Answer KEDA for the devices of this machine."""
     with _server_extra("serve"):
-        from accelscale_server.server import serve as answer
+        from accelscale_server.serve import serve as answer
 
         raise typer.Exit(answer(load(ServeConfig, flags)))
 
@@ -111,17 +111,22 @@ def poll(
     """Ask a scaler what KEDA asks: spec, value, active."""
     _quieten_grpc()
     with _server_extra("poll"):
+        import asyncio
+
         from accelscale_server import poll as polling
 
         request = polling.Request.of(name, namespace, metadata or [], metric_type)
         credentials = polling.credentials(ca, cert, key)
-        with polling.ScalerClient(polling.target(address), credentials, timeout) as client:
+        hpa = polling.HorizontalPodAutoscaler(request.metric_type, replicas, ready)
+        target = polling.target(address)
+
+        async def run() -> int:
+            client = polling.ScalerClient(target, credentials, timeout)
             if push:
-                status = polling.follow(client, request, seconds, count, as_json=as_json)
-            else:
-                hpa = polling.HorizontalPodAutoscaler(request.metric_type, replicas, ready)
-                status = polling.ask(client, request, hpa, as_json=as_json)
-        raise typer.Exit(status)
+                return await polling.follow(client, request, seconds, count, as_json=as_json)
+            return await polling.ask(client, request, hpa, as_json=as_json)
+
+        raise typer.Exit(asyncio.run(run()))
 
 
 @contextmanager

@@ -8,10 +8,11 @@ ignored, and several values of one metric are added up (kedacore/keda,
 
 from __future__ import annotations
 
+import asyncio
 import math
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -139,7 +140,7 @@ class HorizontalPodAutoscaler:
 
 
 class ScalerClient:
-    """A channel to one external scaler.
+    """A channel to one external scaler, as an asynchronous context manager.
 
     ``timeout`` is for all calls of one poll together; ``durations`` gathers the seconds of each.
     """
@@ -150,27 +151,24 @@ class ScalerClient:
         self.target = target
         self.timeout = timeout
         self.durations: list[float] = []
-        self._was_ready = threading.Event()
         if credentials is None:
-            self._channel = grpc.insecure_channel(target, options=_CHANNEL_OPTIONS)
+            self._channel = grpc.aio.insecure_channel(target, options=_CHANNEL_OPTIONS)
         else:
-            self._channel = grpc.secure_channel(target, credentials, options=_CHANNEL_OPTIONS)
-        self._channel.subscribe(self._connectivity_changed)
+            self._channel = grpc.aio.secure_channel(target, credentials, options=_CHANNEL_OPTIONS)
         self._stub: Any = services.ExternalScalerStub(self._channel)  # type: ignore[no-untyped-call]
 
-    def __enter__(self) -> ScalerClient:
+    async def __aenter__(self) -> ScalerClient:
         return self
 
-    def __exit__(
+    async def __aexit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._channel.unsubscribe(self._connectivity_changed)
-        self._channel.close()
+        await self._channel.close()
 
-    def poll(self, request: Request) -> Answers:
+    async def poll(self, request: Request) -> Answers:
         """All calls of one poll.
 
         Raises:
@@ -178,7 +176,7 @@ class ScalerClient:
         """
         end = time.monotonic() + self.timeout
         scaled_object = request.message()
-        reply = self._call("GetMetricSpec", scaled_object, end)
+        reply = await self._call("GetMetricSpec", scaled_object, end)
         specs = tuple(
             Named(spec.metricName, _number(spec.targetSizeFloat, spec.targetSize, "GetMetricSpec"))
             for spec in reply.metricSpecs
@@ -189,64 +187,62 @@ class ScalerClient:
         active = False
         for spec in specs:
             asked = messages.GetMetricsRequest(scaledObjectRef=scaled_object, metricName=spec.name)
-            found = self._call("GetMetrics", asked, end).metricValues
+            found = (await self._call("GetMetrics", asked, end)).metricValues
             if not found:
                 raise CallError("GetMetrics", "UNKNOWN", f"no value of {spec.name}")
             numbers = [
                 _number(each.metricValueFloat, each.metricValue, "GetMetrics") for each in found
             ]
             values.append(Named(spec.name, math.fsum(numbers)))
-            active |= bool(self._call("IsActive", scaled_object, end).result)
+            active |= bool((await self._call("IsActive", scaled_object, end)).result)
         return Answers(specs, tuple(values), active)
 
-    def events(self, request: Request, seconds: float | None) -> Iterator[bool]:
-        """What StreamIsActive sends, until the server ends the stream or the time is up.
+    async def events(self, request: Request) -> AsyncGenerator[bool, None]:
+        """What StreamIsActive sends, until the server ends the stream.
 
         Raises:
             CallError: the stream broke, or there was no connection within the timeout.
         """
-        started = time.monotonic()
-        call = self._stub.StreamIsActive(request.message(), timeout=seconds)
-        giving_up = threading.Timer(self.timeout, self._cancel_unconnected, [call])
-        giving_up.daemon = True
-        giving_up.start()
+        call = self._stub.StreamIsActive(request.message())
+        reading = asyncio.ensure_future(call.read())
         try:
-            for event in call:
+            await asyncio.wait({reading}, timeout=self.timeout)
+            if not reading.done() and not self._is_connected:
+                raise self._unconnected("StreamIsActive")
+            while (event := await reading) is not grpc.aio.EOF:
                 yield bool(event.result)
-        except grpc.RpcError as error:
-            over = seconds is not None and time.monotonic() - started >= seconds
-            if not (over and self._was_ready.is_set()):
-                raise self._failed("StreamIsActive", error) from error
+                reading = asyncio.ensure_future(call.read())
+        except grpc.aio.AioRpcError as error:
+            raise self._failed("StreamIsActive", error) from error
         finally:
-            giving_up.cancel()
+            reading.cancel()
             call.cancel()
 
-    def _call(self, name: str, message: Any, end: float) -> Any:
+    async def _call(self, name: str, message: Any, end: float) -> Any:
         started = time.monotonic()
         try:
-            return getattr(self._stub, name)(message, timeout=max(end - started, 0.001))
-        except grpc.RpcError as error:
+            method = getattr(self._stub, name)
+            return await method(message, timeout=max(end - started, 0.001))
+        except grpc.aio.AioRpcError as error:
             raise self._failed(name, error) from error
         finally:
             self.durations.append(time.monotonic() - started)
 
-    def _failed(self, call: str, error: Any) -> CallError:
+    def _failed(self, call: str, error: grpc.aio.AioRpcError) -> CallError:
         code, message = error.code(), one_line(error.details() or "no text")
-        unconnected = not self._was_ready.is_set()
-        if unconnected and code in {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}:
-            code = grpc.StatusCode.UNAVAILABLE
-            message = f"no connection to {self.target} within {self.timeout:g} s"
-        elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            if not self._is_connected:
+                return self._unconnected(call)
             message = f"no answer from {self.target} within {self.timeout:g} s"
         return CallError(call, code.name, message)
 
-    def _cancel_unconnected(self, call: Any) -> None:
-        if not self._was_ready.is_set():
-            call.cancel()
+    def _unconnected(self, call: str) -> CallError:
+        text = f"no connection to {self.target} within {self.timeout:g} s"
+        return CallError(call, grpc.StatusCode.UNAVAILABLE.name, text)
 
-    def _connectivity_changed(self, state: grpc.ChannelConnectivity) -> None:
-        if state is grpc.ChannelConnectivity.READY:
-            self._was_ready.set()
+    @property
+    def _is_connected(self) -> bool:
+        return self._channel.get_state() is grpc.ChannelConnectivity.READY
 
 
 def target(address: str) -> str:
@@ -280,17 +276,15 @@ def credentials(
     )
 
 
-def ask(
+async def ask(
     client: ScalerClient, request: Request, hpa: HorizontalPodAutoscaler, *, as_json: bool
 ) -> int:
     """Poll once and print the outcome."""
-    try:
-        answers = client.poll(request)
-    except CallError as error:
-        if not as_json:
-            raise
-        print_json(error.record(), indent=None)
-        return 1
+    async with client:
+        try:
+            answers = await client.poll(request)
+        except CallError as error:
+            return _complain(error, as_json=as_json)
     if as_json:
         print_json(answers.record(), indent=None)
         return 0
@@ -307,7 +301,7 @@ def ask(
     return 0
 
 
-def follow(
+async def follow(
     client: ScalerClient,
     request: Request,
     seconds: float | None,
@@ -318,27 +312,30 @@ def follow(
     """Print every event of StreamIsActive until its end, the time or the number is reached."""
     started = time.monotonic()
     number = 0
-    events = client.events(request, seconds)
     try:
-        for active in events:
-            passed = time.monotonic() - started
-            if as_json:
-                print_json({"active": active, "seconds": round(passed, 3)}, indent=None)
-            else:
-                typer.echo(f"{passed:8.3f} s  {'active' if active else 'not active'}")
-            number += 1
-            if number == count:
-                return 0
+        async with client, asyncio.timeout(seconds), aclosing(client.events(request)) as events:
+            async for active in events:
+                passed = time.monotonic() - started
+                if as_json:
+                    print_json({"active": active, "seconds": round(passed, 3)}, indent=None)
+                else:
+                    typer.echo(f"{passed:8.3f} s  {'active' if active else 'not active'}")
+                number += 1
+                if number == count:
+                    return 0
+    except TimeoutError:
+        return 0
     except CallError as error:
-        if not as_json:
-            raise
-        print_json(error.record(), indent=None)
-        return 1
-    finally:
-        events.close()  # type: ignore[attr-defined]
-    if seconds is None:
-        typer.echo("the server ended the stream", err=True)
+        return _complain(error, as_json=as_json)
+    typer.echo("the server ended the stream", err=True)
     return 0
+
+
+def _complain(error: CallError, *, as_json: bool) -> int:
+    if not as_json:
+        raise error
+    print_json(error.record(), indent=None)
+    return 1
 
 
 def decimal(number: float) -> str:

@@ -58,6 +58,11 @@ class Terminal:
         """All that was written, without control sequences."""
         return _CONTROL.sub("", self.raw)
 
+    def rows(self) -> list[str]:
+        """What was written between two line ends or movements of the cursor to another line."""
+        parts = re.split(r"\r|\n|\x1b\[[0-9]*[AH]", self.raw)
+        return [_CONTROL.sub("", part) for part in parts]
+
     def frames(self) -> list[str]:
         """What was drawn, from each return of the cursor to the upper left corner to the next."""
         parts = [_CONTROL.sub("", part) for part in self.raw.split("\x1b[H")[1:]]

@@ -9,7 +9,7 @@ import pytest
 
 from accelscale.cli.environment import container
 from cli.distributions import write_distribution
-from cli.workbench import Workbench
+from cli.workbench import INSTALLED, Workbench
 
 HANGING = """
 import time
@@ -74,7 +74,7 @@ def test_json_has_every_attempt_and_advice(workbench: Workbench) -> None:
     assert set(advice) == {"permission", "lost"}
     assert "power_watts" in advice["permission"]
     assert "and 2" in advice["lost"]  # not all of some twenty calls
-    assert sorted(document["disabled"]) == ["host", "nvidia"]
+    assert sorted(document["disabled"]) == INSTALLED
 
 
 def test_the_environment_names_no_machine(workbench: Workbench) -> None:
@@ -91,7 +91,7 @@ def test_the_environment_names_no_machine(workbench: Workbench) -> None:
     )
     environment = json.loads(result.stdout)["environment"]
     assert environment["variables"] == {
-        "ACCELSCALE_DISABLE_PLUGINS": "nvidia,host",
+        "ACCELSCALE_DISABLE_PLUGINS": ",".join(INSTALLED),
         "CUDA_VISIBLE_DEVICES": "1",
         "LD_LIBRARY_PATH": "~/lib",
         "HTTPS_PROXY": "(set)",

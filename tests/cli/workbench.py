@@ -6,9 +6,19 @@ import json
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 from cli.distributions import write_distribution
+
+INSTALLED = sorted({point.name for point in metadata.entry_points(group="accelscale")})
+"""The plugins that are installed where the tests run, and that commands are not to see."""
+
+
+def without(*names: str) -> str:
+    """A value of ACCELSCALE_DISABLE_PLUGINS that leaves these installed plugins in."""
+    return ",".join(name for name in INSTALLED if name not in names)
+
 
 EXAMPLE = '''
 import json, os
@@ -85,7 +95,7 @@ class Workbench:
             "PYTHONPATH": os.pathsep.join(
                 filter(None, (str(self.plugins), os.environ.get("PYTHONPATH", "")))
             ),
-            "ACCELSCALE_DISABLE_PLUGINS": "nvidia,host",
+            "ACCELSCALE_DISABLE_PLUGINS": ",".join(INSTALLED),
             "EXAMPLE_STATE": str(self.state),
         }
         for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "PYTHONUNBUFFERED"):

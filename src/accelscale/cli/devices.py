@@ -13,9 +13,11 @@ if TYPE_CHECKING:
 
     from accelscale.cli.watching import BackendStatus
     from accelscale.metrics import Metric
-    from accelscale.model import Device, Reason, Snapshot
+    from accelscale.model import Device, Failure, Snapshot
 
 INTERVAL_SECONDS = 0.5
+MOST_LINES_OF_A_REASON = 4
+"""More metrics that are missing for the same reason share a line."""
 
 
 def devices(
@@ -97,22 +99,22 @@ def _device_lines(
     texts = {
         s.metric: figure(s.value, metrics.get(s.metric)) for s in snapshot.samples_of(device.id)
     }
-    never, with_device = [], 0
+    reasons: dict[str, list[Failure]] = {}
     for failure in snapshot.failures_of(device.id):
-        if failure.permanent:
-            never.append(failure.metric)
-        elif failure.reason is device.problem:
-            with_device += 1
+        reason = "never on this device" if failure.permanent else str(failure.reason)
+        reasons.setdefault(reason, []).append(failure)
+    lines = []
+    for reason, failures in reasons.items():
+        if len(failures) <= MOST_LINES_OF_A_REASON and not failures[0].permanent:
+            texts.update({f.metric: f"- {_why(f.reason, f.detail)}" for f in failures})
         else:
-            texts[failure.metric] = f"- {_why(failure.reason, failure.detail)}"
+            detail = "" if failures[0].permanent else failures[0].detail
+            names = ", ".join(failure.metric for failure in failures)
+            lines.append(f"  {_why(reason, detail)}: {names}")
     width = max(map(len, texts), default=0)
-    for name in (name for name in metrics if name in texts):
-        yield f"  {name:<{width}}  {texts[name]}"
-    if with_device:
-        yield f"  {with_device} metrics cannot be read"
-    if never:
-        yield f"  never on this device: {', '.join(never)}"
+    yield from (f"  {name:<{width}}  {texts[name]}" for name in metrics if name in texts)
+    yield from lines
 
 
-def _why(reason: Reason, detail: str) -> str:
+def _why(reason: str, detail: str) -> str:
     return f"{reason}: {detail}" if detail else str(reason)

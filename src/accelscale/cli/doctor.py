@@ -107,7 +107,7 @@ def _environment_lines(environment: Mapping[str, Any]) -> Iterator[str]:
 
 def _lines(diagnosis: Diagnosis) -> Iterator[str]:
     registered, probe = diagnosis.backend, diagnosis.probe
-    state = "works" if diagnosis.works else "does not work"
+    state = "works" if diagnosis.works else "hangs" if diagnosis.hanging else "does not work"
     yield ""
     yield f"{registered.name}: {state}"
     if probe is not None and probe.viable:

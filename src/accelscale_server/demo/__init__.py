@@ -8,10 +8,11 @@ something to see.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 from accelscale.cli.figures import duration
@@ -37,20 +38,7 @@ def run(seconds: float, *, as_json: bool) -> int:
     subject = choose()
     for text in subject.description:
         screen.say(text)
-    hpa = HorizontalPodAutoscaler(subject.request.metric_type, len(subject.devices))
-    with (
-        ServerProcess(subject.backend) as server,
-        ScalerClient(server.address, None, timeout=3.0) as client,
-    ):
-        screen.say(f"server on {server.address}; waiting for a full window of readings …")
-        _wait_until_answering(server, client, subject.request)
-        client.durations.clear()
-        moments = []
-        with screen.live(subject):
-            for moment in _polls(client, subject, hpa, seconds):
-                moments.append(moment)
-                screen.show(moment)
-        durations = list(client.durations)
+    moments, durations = asyncio.run(_demonstrate(subject, screen, seconds))
     record = _record(subject, moments, durations)
     if as_json:
         print_json(record)
@@ -60,19 +48,37 @@ def run(seconds: float, *, as_json: bool) -> int:
     return 1 if record["failed_polls"] or not moments else 0
 
 
-def _wait_until_answering(server: ServerProcess, client: ScalerClient, request: Request) -> None:
+async def _demonstrate(
+    subject: Subject, screen: Screen, seconds: float
+) -> tuple[list[Moment], list[float]]:
+    """Every poll, and the seconds of every call."""
+    with ServerProcess(subject.backend) as server:
+        async with ScalerClient(server.address, None, timeout=3.0) as client:
+            screen.say(f"server on {server.address}; waiting for a full window of readings …")
+            await _wait_until_answering(server, client, subject.request)
+            client.durations.clear()
+            moments = []
+            with screen.live(subject):
+                async for moment in _polls(client, subject, seconds):
+                    moments.append(moment)
+                    screen.show(moment)
+            return moments, client.durations
+
+
+async def _wait_until_answering(
+    server: ServerProcess, client: ScalerClient, request: Request
+) -> None:
     """Until every call of a poll succeeds, and until the window is full.
 
-    A busy device may be called active before that, but nobody can call it idle.
+    Nobody can call a device idle before that; a busy one is called active at once.
     """
     end = time.monotonic() + START_SECONDS
     full = None
     while True:
         try:
-            client.poll(request)
-            now = time.monotonic()
-            full = now + WINDOW_SECONDS if full is None else full
-            if now > full:
+            active = (await client.poll(request)).active
+            full = full or time.monotonic() + WINDOW_SECONDS
+            if not active or time.monotonic() > full:
                 return
         except CallError as error:
             if (status := server.status) is not None:
@@ -81,25 +87,24 @@ def _wait_until_answering(server: ServerProcess, client: ScalerClient, request: 
                 ) from error
             if error.code != "UNAVAILABLE" or time.monotonic() > end:
                 raise
-        time.sleep(0.2)
+        await asyncio.sleep(0.1)
 
 
-def _polls(
-    client: ScalerClient, subject: Subject, hpa: HorizontalPodAutoscaler, seconds: float
-) -> Iterator[Moment]:
+async def _polls(client: ScalerClient, subject: Subject, seconds: float) -> AsyncIterator[Moment]:
+    hpa = HorizontalPodAutoscaler(subject.request.metric_type, len(subject.devices))
     period = min(POLL_SECONDS, seconds / 4)
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
         load: CpuLoad | None = None
         for number in range(max(round(seconds / period), 1)):
-            time.sleep(max(started + number * period - time.monotonic(), 0.0))
+            await asyncio.sleep(max(started + number * period - time.monotonic(), 0.0))
             passed = time.monotonic() - started
             if subject.stand_in and load is None and passed >= LOAD_FROM * seconds:
                 rest = max(LOAD_UNTIL * seconds - passed, 0.0)
                 load = stack.enter_context(CpuLoad(rest))
             busy = load is not None and load.running
             try:
-                answers = client.poll(subject.request)
+                answers = await client.poll(subject.request)
             except CallError as error:
                 yield Moment(passed, busy, error=str(error))
                 continue

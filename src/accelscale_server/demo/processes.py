@@ -15,6 +15,7 @@ from accelscale.cli.options import one_line
 from accelscale_server.config import PREFIX, ServeConfig
 
 STOP_SECONDS = 10.0
+INTERVAL = "0.25"
 
 # The kernel ends the server with us, however we end (PR_SET_PDEATHSIG is 1, SIGTERM is 15).
 _SERVE = """
@@ -45,7 +46,15 @@ class ServerProcess:
     def __init__(self, backend: str) -> None:
         self.address = f"127.0.0.1:{_free_port()}"
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
-        arguments = ["serve", "--listen", self.address, "--backend", backend, "--interval", "0.5"]
+        arguments = [
+            "serve",
+            "--listen",
+            self.address,
+            "--backend",
+            backend,
+            "--interval",
+            INTERVAL,
+        ]
         self._process = subprocess.Popen(  # noqa: S603 - our own command
             [sys.executable, "-P", "-c", _SERVE, str(os.getpid()), *arguments],
             stdin=subprocess.DEVNULL,

@@ -12,7 +12,7 @@ from accelscale.trigger import MetricType
 from accelscale_server.poll import Request
 
 READ_SECONDS = 5.0
-WINDOW_SECONDS = 3
+WINDOW_SECONDS = 2
 """Short, so that it is soon full: before that nobody can tell idle from not yet known."""
 
 _CHOICES = (  # metric, threshold, activationThreshold: the first that a device has
@@ -50,7 +50,7 @@ def choose() -> Subject:
     for names, stand_in in ((usual, False), (on_request, True)):
         if not names:
             continue
-        with open_monitor(names, interval=0.5, registry=registry) as monitor:
+        with open_monitor(names, interval=0.25, registry=registry) as monitor:
             monitor.wait(READ_SECONDS, passes=2)
             snapshot = monitor.snapshot()
             reasons += _reasons(monitor)
