@@ -104,8 +104,8 @@ class Backend(ABC):
 
         Lazily: each step of the iterator touches one device and no other, so that a call that hangs
         can be told to be that device's. Every metric asked for ends as a `Sample` or a `Failure` of
-        its device; one failing device or metric spoils no other. Values are in the unit of the metrics table; times are
-        `time.monotonic` at the call. Counters are given raw, as totals.
+        its device; one failing device or metric spoils no other. Values are in the unit of the
+        metrics table; times are `time.monotonic` at the call. Counters are given raw, as totals.
 
         Raises:
             BackendError: the driver as a whole does not answer.
