@@ -1,8 +1,8 @@
 """Options of the server: flags, environment, a file, defaults, in this order of precedence.
 
-Each option is declared once, as a field of `ServeConfig`: its reader, its default, its help. The
-flag ``--log-level`` is ``ACCELSCALE_LOG_LEVEL`` in the environment and ``log-level`` or
-``log_level`` in the TOML file that ``--config`` or ``ACCELSCALE_CONFIG`` names.
+Each option is declared once, as a field of a record: its reader, its default, its help. The flag
+``--log-level`` is ``ACCELSCALE_LOG_LEVEL`` in the environment and ``log-level`` or ``log_level`` in
+the TOML file that ``--config`` or ``ACCELSCALE_CONFIG`` names.
 """
 
 from __future__ import annotations
@@ -83,30 +83,49 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-@frozen
-class ServeConfig:
-    """The options of ``accelscale serve``."""
-
-    listen: Address = _option(
+def _listen(port: int, what: str) -> Any:
+    return _option(
         parse_address,
-        "HOST:PORT to answer KEDA on. Port 0 takes a free one.",
-        default=Address(ANY_IPV6, 6000),
-        shown="[::]:6000, or 0.0.0.0:6000 where IPv6 is off",
+        f"HOST:PORT to answer {what} on. Port 0 takes a free one.",
+        default=Address(ANY_IPV6, port),
+        shown=f"[::]:{port}, or 0.0.0.0:{port} where IPv6 is off",
     )
-    metrics_listen: Address | None = _option(
-        _off_or_address, "HOST:PORT for Prometheus /metrics.", default=None, shown="off"
+
+
+def _metrics_listen(default: Address | None) -> Any:
+    shown = "off" if default is None else str(default)
+    return _option(
+        _off_or_address, "HOST:PORT for Prometheus /metrics, or off.", default=default, shown=shown
     )
-    log_format: str = _option(_one_of(LOG_FORMATS), "text or json, on stderr.", default="text")
-    log_level: str = _option(_one_of(LOG_LEVELS), "debug, info, warning or error.", default="info")
-    backend: tuple[str, ...] = _option(
+
+
+def _backend() -> Any:
+    return _option(
         _names,
         "Backends to read; repeat the flag for several.",
         default=(),
         shown="all that can be opened, except host",
     )
-    interval: float = _option(
-        _between(0.05, 60.0, "seconds"), "Seconds between two readings.", default=1.0, shown="1"
-    )
+
+
+def _interval() -> Any:
+    read = _between(0.05, 60.0, "seconds")
+    return _option(read, "Seconds between two readings.", default=1.0, shown="1")
+
+
+def _own_first(kind: type, fields: list[attrs.Attribute[Any]]) -> list[attrs.Attribute[Any]]:
+    """The order in which options are shown: what is particular to a command comes first."""
+    return sorted(fields, key=lambda field: field.inherited)  # type: ignore[attr-defined] # no stub
+
+
+@frozen(field_transformer=_own_first)
+class ServerConfig:
+    """The options that all servers have."""
+
+    listen: Address = _listen(6000, "calls")
+    metrics_listen: Address | None = _metrics_listen(None)
+    log_format: str = _option(_one_of(LOG_FORMATS), "text or json, on stderr.", default="text")
+    log_level: str = _option(_one_of(LOG_LEVELS), "debug, info, warning or error.", default="info")
     tls_cert: Path | None = _option(
         _file, "PEM file with the server's certificate chain.", default=None, shown="no TLS"
     )
@@ -130,6 +149,16 @@ class ServeConfig:
         "Streams open at one time; KEDA opens two for each external-push trigger.",
         default=4096,
     )
+
+
+@frozen(field_transformer=_own_first)
+class ServeConfig(ServerConfig):
+    """The options of ``accelscale serve``."""
+
+    listen: Address = _listen(6000, "KEDA")
+    metrics_listen: Address | None = _metrics_listen(None)
+    backend: tuple[str, ...] = _backend()
+    interval: float = _interval()
 
 
 def load(kind: type[_C], flags: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> _C:

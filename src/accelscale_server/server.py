@@ -1,45 +1,41 @@
-"""The server's life: bind, answer, and stop without hurting anyone."""
+"""The life of every server: bind, answer, and stop without hurting anyone.
+
+What ``serve``, ``agent`` and ``scaler`` have in common is here; what tells them apart is in their
+`Parts`.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any
 
 import grpc
-from attrs import evolve
+from attrs import evolve, frozen
 from grpc_health.v1 import health_pb2_grpc
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 from grpc_reflection.v1alpha import reflection
 
 from accelscale.errors import AccelscaleError
-from accelscale.monitor import open_monitor
 from accelscale_server import logs
-from accelscale_server._proto.externalscaler_pb2_grpc import add_ExternalScalerServicer_to_server
 from accelscale_server.addresses import Address, BindError, bindable
 from accelscale_server.admission import Admission
-from accelscale_server.changes import Changes
-from accelscale_server.evaluations import Evaluations
 from accelscale_server.figures import CallFigures
 from accelscale_server.health import Health
-from accelscale_server.servicer import SERVICE, ExternalScaler
-from accelscale_server.subjects import Subjects
 from accelscale_server.tls import Certificates
 
 if TYPE_CHECKING:
-    from accelscale.monitor import Monitor
-    from accelscale_server.config import ServeConfig
+    from prometheus_client.core import Metric as Family
+
+    from accelscale_server.changes import Changes
+    from accelscale_server.config import ServerConfig
+    from accelscale_server.judgement import Judgement
     from accelscale_server.telemetry import MetricsEndpoint
 
 logger = logging.getLogger(logs.LIFECYCLE)
-
-SCOPES = ("node",)
-"""What one machine can answer for: it knows no pods."""
 
 UNARY_CALLS = 1024
 """Calls that may be in progress beside the streams; each takes well under a millisecond."""
@@ -50,11 +46,40 @@ LEAST_PING_SECONDS = 5.0
 """Clients may ping every 10 s; this leaves room for pings that arrive early."""
 
 JUDGED_EVERY = 1.0
-"""Seconds after which health is judged even if no pass has ended: a driver may hang."""
+"""Seconds after which health is judged even if nothing has changed: a driver may hang."""
+
+RESTARTED_AFTER = 1.0
+"""Seconds until a background task that failed is begun again."""
+
+
+@frozen
+class Service:
+    """A gRPC service: its full name, its servicer, and the generated function that adds it."""
+
+    name: str
+    servicer: Any
+    add: Callable[[Any, grpc.aio.Server], None]
+
+
+@frozen
+class Parts:
+    """What tells one kind of server from another.
+
+    ``changes`` wakes the streams; ``subscribe`` has a callback called on every change of what the
+    answers stand on, and returns undo. ``judge`` says how the server is doing, ``families`` gives
+    its metrics beside those of the calls. ``tasks`` run from start to stop.
+    """
+
+    changes: Changes
+    services: tuple[Service, ...]
+    subscribe: Callable[[Callable[[], None]], Callable[[], None]]
+    judge: Callable[[], Judgement]
+    families: Callable[[], Iterable[Family]]
+    tasks: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = ()
 
 
 class Server:
-    """One gRPC server over one monitor, for one event loop. `start` it, then `stop` it once.
+    """One gRPC server for one event loop. `start` it, then `stop` it once.
 
     ``address`` and ``metrics_address`` are those of the configuration until `start` has bound them.
 
@@ -62,28 +87,26 @@ class Server:
         ConfigurationError: the TLS files cannot be used.
     """
 
-    def __init__(self, config: ServeConfig, monitor: Monitor) -> None:
+    def __init__(self, config: ServerConfig, parts: Parts) -> None:
         self._config = config
-        self._monitor = monitor
+        self._parts = parts
+        self._changes = parts.changes
         self._certificates = certificates_of(config)
         self._calls = CallFigures()
-        self._changes = Changes()
-        self._health = Health(monitor)
-        self._evaluations = Evaluations(monitor)
+        names = [service.name for service in parts.services]
+        self._health = Health(parts.judge, names)
         self._endpoint: MetricsEndpoint | None = None
-        self._judging: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._server = grpc.aio.server(
             interceptors=[Admission(config.max_streams, self._calls)],
             options=_options(config),
             maximum_concurrent_rpcs=config.max_streams + UNARY_CALLS,
         )
-        subjects = Subjects(monitor.metrics, SCOPES)
-        add_ExternalScalerServicer_to_server(  # type: ignore[no-untyped-call]
-            ExternalScaler(subjects, self._evaluations, self._changes), self._server
-        )
+        for service in parts.services:
+            service.add(service.servicer, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = (SERVICE, HEALTH_SERVICE, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server)
+        reflected = (*names, HEALTH_SERVICE, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(reflected, self._server)
         self.address = config.listen
         self.metrics_address = config.metrics_listen
 
@@ -99,9 +122,10 @@ class Server:
         except BindError:
             await self._close_metrics()
             raise
-        self._unsubscribe = self._monitor.subscribe(self._changes.announce)
+        self._unsubscribe = self._parts.subscribe(self._changes.announce)
         self._health.judge()
-        self._judging = asyncio.create_task(self._judge(), name="accelscale-health")
+        for task in (self._judge, *self._parts.tasks):
+            self._tasks.append(asyncio.create_task(_again_and_again(task)))
         await self._server.start()
         tls = "off" if self._certificates is None else "on"
         logger.info("listening", extra={"address": str(self.address), "tls": tls})
@@ -116,10 +140,9 @@ class Server:
         self._health.stop()
         self._unsubscribe()
         self._changes.stop()
-        if self._judging is not None:
-            self._judging.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._judging
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._server.stop(grace)
         await self._close_metrics()
 
@@ -143,10 +166,11 @@ class Server:
         if self._config.metrics_listen is None:
             return None
         # Imported here because a server without metrics starts faster without it.
-        from accelscale_server.telemetry import MetricsEndpoint, Observed, registry_of
+        from accelscale_server.telemetry import MetricsEndpoint, registry_of, server_families
 
-        observed = Observed(self._monitor, self._calls, self._evaluations, self._certificates)
-        self._endpoint = MetricsEndpoint(self._config.metrics_listen, registry_of(observed))
+        own = lambda: server_families(self._calls, self._certificates)  # noqa: E731
+        registry = registry_of(own, self._parts.families)
+        self._endpoint = MetricsEndpoint(self._config.metrics_listen, registry)
         return self._endpoint.address
 
     async def _close_metrics(self) -> None:
@@ -155,20 +179,29 @@ class Server:
             await asyncio.to_thread(endpoint.close)
 
     async def _judge(self) -> None:
-        """Keep the health current: after each pass, and when passes fail to end."""
-        going_on = True
-        while going_on:
+        """Keep the health current: after each change, and when changes fail to come."""
+        while True:
             count = self._changes.count
+            self._health.judge()
             try:
-                self._health.judge()
-            except Exception:
-                logger.exception("health could not be judged")
-            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(JUDGED_EVERY):
-                    going_on = await self._changes.after(count)
+                    if not await self._changes.after(count):
+                        return
+            except TimeoutError:
+                continue
 
 
-def certificates_of(config: ServeConfig) -> Certificates | None:
+async def _again_and_again(task: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """A background task that outlives its own faults."""
+    while True:
+        try:
+            return await task()
+        except Exception:
+            logger.exception("a background task failed and is begun again")
+        await asyncio.sleep(RESTARTED_AFTER)
+
+
+def certificates_of(config: ServerConfig) -> Certificates | None:
     """The TLS files of the configuration, read, or None where it names none.
 
     Raises:
@@ -179,19 +212,8 @@ def certificates_of(config: ServeConfig) -> Certificates | None:
     return Certificates(config.tls_cert, config.tls_key, config.tls_client_ca)
 
 
-@asynccontextmanager
-async def running_server(config: ServeConfig, monitor: Monitor) -> AsyncIterator[str]:
-    """A server over a monitor, for as long as the block runs; gives its address."""
-    server = Server(config, monitor)
-    await server.start()
-    try:
-        yield str(server.address)
-    finally:
-        await server.stop(config.grace)
-
-
-def serve(config: ServeConfig) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit status.
+def run(config: ServerConfig, serving: Callable[[], None]) -> int:
+    """Do ``serving``, which ends at SIGTERM or SIGINT; returns the exit status.
 
     0 after a stop on request, also a hurried one; 1 when the server could not start, which one
     line on standard error explains.
@@ -200,15 +222,15 @@ def serve(config: ServeConfig) -> int:
     try:
         certificates_of(config)
         bindable(config.listen)
-        with open_monitor(config.backend or None, interval=config.interval) as monitor:
-            asyncio.run(_serve(config, monitor))
+        serving()
     except (AccelscaleError, BindError) as error:
         sys.stderr.write(f"accelscale: {error}\n")
         return 1
     return 0
 
 
-async def _serve(config: ServeConfig, monitor: Monitor) -> None:
+async def until_signalled(make: Callable[[], Server], grace: float) -> None:
+    """Make a server, and let it answer until SIGTERM or SIGINT; a second one ends the grace."""
     asked, asked_again = asyncio.Event(), asyncio.Event()
 
     def on_signal() -> None:
@@ -217,11 +239,11 @@ async def _serve(config: ServeConfig, monitor: Monitor) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
-    server = Server(config, monitor)
+    server = make()
     await server.start()
     await asked.wait()
-    logger.info("stopping", extra={"grace_seconds": config.grace})
-    stopping = asyncio.create_task(server.stop(config.grace))
+    logger.info("stopping", extra={"grace_seconds": grace})
+    stopping = asyncio.create_task(server.stop(grace))
     hurry = asyncio.create_task(asked_again.wait())
     await asyncio.wait({stopping, hurry}, return_when=asyncio.FIRST_COMPLETED)
     hurry.cancel()
@@ -232,7 +254,7 @@ async def _serve(config: ServeConfig, monitor: Monitor) -> None:
     logger.info("stopped")
 
 
-def _options(config: ServeConfig) -> list[tuple[str, int]]:
+def _options(config: ServerConfig) -> list[tuple[str, int]]:
     """gRPC's channel arguments; their meaning is in grpc/impl/channel_arg_names.h."""
     return [
         # Two servers on one port would share its calls without a word (grpc/grpc#16920).

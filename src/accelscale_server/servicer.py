@@ -156,7 +156,7 @@ class ExternalScaler(ExternalScalerServicer):
         return self._subjects.of(request.namespace, request.name, request.scalerMetadata)
 
     def _evaluation(self, subject: Subject) -> Evaluation:
-        evaluation = self._evaluations.of(subject.trigger)
+        evaluation = self._evaluations.of(subject.trigger, subject.namespace, subject.name)
         subject.note(evaluation)
         return evaluation
 

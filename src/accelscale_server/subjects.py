@@ -35,7 +35,8 @@ class Subject:
     One that is not ``remembered`` is made anew by every call, so the log stays silent about it.
     """
 
-    scaled_object: str
+    namespace: str
+    name: str
     parsed: Trigger | None
     error: ConfigurationError | None = None
     remembered: bool = True
@@ -86,7 +87,8 @@ class Subject:
             logger.warning("doubtful trigger", extra={**self._labels(), "why": warning})
 
     def _labels(self) -> dict[str, str]:
-        labels = {"scaled_object": self.scaled_object}
+        scaled_object = f"{self.namespace[:LONGEST_NAME]}/{self.name[:LONGEST_NAME]}"
+        labels = {"scaled_object": scaled_object}
         if self.parsed is not None:
             labels["metric"] = self.parsed.metric_name
         return labels
@@ -118,12 +120,11 @@ class Subjects:
         return made
 
     def _made(self, namespace: str, name: str, metadata: Mapping[str, str]) -> Subject:
-        scaled_object = f"{namespace[:LONGEST_NAME]}/{name[:LONGEST_NAME]}"
         try:
             trigger = parse_trigger(metadata, metrics=self._metrics, scopes=self._scopes)
         except ConfigurationError as error:
-            return Subject(scaled_object, None, error)
-        return Subject(scaled_object, trigger)
+            return Subject(namespace, name, None, error)
+        return Subject(namespace, name, trigger)
 
 
 def _kind(answer: float | bool | AccelscaleError) -> object:

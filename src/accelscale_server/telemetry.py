@@ -12,11 +12,11 @@ import socketserver
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
-from attrs import evolve, frozen
+from attrs import evolve
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -42,47 +42,50 @@ if TYPE_CHECKING:
 logger = logging.getLogger("accelscale_server.telemetry")
 
 
-@frozen
-class Observed:
-    """What there is to tell about."""
-
-    monitor: Monitor
-    calls: CallFigures
-    evaluations: Evaluations
-    certificates: Certificates | None = None
-
-
-def registry_of(observed: Observed) -> CollectorRegistry:
-    """A registry of our own with everything in it; the process's global one stays untouched."""
+def registry_of(*sources: Callable[[], Iterable[Family]]) -> CollectorRegistry:
+    """A registry of our own with these families; the process's global one stays untouched."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    registry.register(_Gathered(observed))
+    for source in sources:
+        registry.register(_Gathered(source))
     return registry
 
 
 class _Gathered(Collector):
-    def __init__(self, observed: Observed) -> None:
-        self._observed = observed
+    def __init__(self, source: Callable[[], Iterable[Family]]) -> None:
+        self._source = source
 
     def describe(self) -> Iterable[Family]:
         """Nothing: registering must not gather."""
         return ()
 
-    def collect(self) -> Iterator[Family]:
-        observed = self._observed
-        build = GaugeMetricFamily("accelscale_build_info", "The version.", labels=["version"])
-        build.add_metric([accelscale.__version__], 1)
-        yield build
-        yield from _call_families(observed.calls)
-        made = CounterMetricFamily(
-            "accelscale_evaluations", "Triggers evaluated; each once per snapshot at most."
-        )
-        made.add_metric([], observed.evaluations.made)
-        yield made
-        if observed.certificates is not None:
-            yield from _certificate_families(observed.certificates)
-        yield from _backend_families(observed.monitor.states())
-        yield from device_families(observed.monitor.snapshot(), observed.monitor.metrics)
+    def collect(self) -> Iterable[Family]:
+        return self._source()
+
+
+def server_families(calls: CallFigures, certificates: Certificates | None) -> Iterator[Family]:
+    """What every server tells: its version, its calls, its certificates."""
+    build = GaugeMetricFamily("accelscale_build_info", "The version.", labels=["version"])
+    build.add_metric([accelscale.__version__], 1)
+    yield build
+    yield from _call_families(calls)
+    if certificates is not None:
+        yield from _certificate_families(certificates)
+
+
+def evaluations_family(evaluations: Evaluations) -> Family:
+    """How many evaluations were made."""
+    made = CounterMetricFamily(
+        "accelscale_evaluations", "Triggers evaluated; each once per snapshot at most."
+    )
+    made.add_metric([], evaluations.made)
+    return made
+
+
+def monitor_families(monitor: Monitor) -> Iterator[Family]:
+    """How reading goes, and the devices themselves."""
+    yield from _backend_families(monitor.states())
+    yield from device_families(monitor.snapshot(), monitor.metrics)
 
 
 def _call_families(calls: CallFigures) -> Iterator[Family]:

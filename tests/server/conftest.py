@@ -23,7 +23,7 @@ from accelscale_server._proto import externalscaler_pb2 as pb
 from accelscale_server._proto.externalscaler_pb2_grpc import ExternalScalerStub
 from accelscale_server.addresses import Address
 from accelscale_server.config import ServeConfig
-from accelscale_server.server import running_server
+from accelscale_server.serve import running_server
 
 TRIGGER = {"metric": "utilization_percent", "threshold": "70", "window": "0.1s"}
 PLUGIN = Path(__file__).parent / "plugin"

@@ -20,7 +20,7 @@ from accelscale_server._proto import externalscaler_pb2 as pb
 from accelscale_server._proto.externalscaler_pb2_grpc import ExternalScalerStub
 from accelscale_server.addresses import parse_address
 from accelscale_server.config import ServeConfig
-from accelscale_server.server import running_server
+from accelscale_server.serve import running_server
 
 
 async def poll(address: str) -> None:

@@ -9,6 +9,7 @@ from accelscale.testing import FakeBackend
 from accelscale.trigger import parse_trigger
 from accelscale_server._proto import externalscaler_pb2 as pb
 from accelscale_server.evaluations import Evaluations
+from accelscale_server.serve import LocalDevices
 
 UTILIZATION = "utilization_percent"
 
@@ -22,7 +23,7 @@ def test_one_evaluation_for_all_who_ask_within_a_snapshot() -> None:
     fake = FakeBackend({"a": {UTILIZATION: 60.0}})
     with open_monitor([fake], interval=60.0) as monitor:
         assert monitor.wait(10.0)
-        evaluations = Evaluations(monitor)
+        evaluations = Evaluations(LocalDevices(monitor))
         first = evaluations.of(trigger())
         assert all(evaluations.of(trigger()) is first for _ in range(100))
         assert evaluations.of(trigger(threshold="50")) is not first
@@ -33,7 +34,7 @@ def test_a_new_snapshot_brings_a_new_evaluation_and_drops_the_old_ones() -> None
     fake = FakeBackend({"a": {UTILIZATION: 60.0}})
     with open_monitor([fake], interval=0.05) as monitor:
         assert monitor.wait(10.0)
-        evaluations = Evaluations(monitor)
+        evaluations = Evaluations(LocalDevices(monitor))
         assert evaluations.of(trigger()).value == 60.0
         fake.set("a", UTILIZATION, 20.0)
         passes = monitor.states()[0].collections
@@ -46,7 +47,7 @@ def test_a_sample_that_grows_too_old_ends_an_evaluation_without_a_new_snapshot()
     with open_monitor([fake], interval=0.05, deadline=60.0) as monitor:
         assert monitor.wait(10.0)
         fake.hang("a")
-        evaluations = Evaluations(monitor)
+        evaluations = Evaluations(LocalDevices(monitor))
         limited = trigger(maxAge="0.3s")
         while not fake.hanging:
             time.sleep(0.01)

@@ -13,7 +13,7 @@ from accelscale.model import Reason
 from accelscale.testing import FakeBackend
 from accelscale_server.addresses import Address
 from accelscale_server.config import ServeConfig
-from accelscale_server.server import running_server
+from accelscale_server.serve import running_server
 
 UTILIZATION = "utilization_percent"
 Code = grpc.StatusCode

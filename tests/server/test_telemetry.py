@@ -19,6 +19,7 @@ from accelscale.testing import FakeBackend
 from accelscale_server.addresses import Address, BindError, bindable
 from accelscale_server.config import ServeConfig
 from accelscale_server.device_metrics import prometheus_name
+from accelscale_server.serve import local_server
 from accelscale_server.server import Server
 
 UTILIZATION = "utilization_percent"
@@ -56,7 +57,7 @@ async def scrape(start):
     async def serving(*fakes: FakeBackend):
         outer = await start(*fakes)
         local = Address("127.0.0.1", 0)
-        server = Server(ServeConfig(listen=local, metrics_listen=local), outer.monitor)
+        server = local_server(ServeConfig(listen=local, metrics_listen=local), outer.monitor)
         await server.start()
         servers.append(server)
         channel = grpc.aio.insecure_channel(str(server.address))
@@ -221,7 +222,7 @@ def test_names_of_a_plugins_metrics(metric: Metric, name: str, factor: float) ->
 async def test_the_endpoint_knows_one_path_and_both_formats(start) -> None:
     outer = await start(FakeBackend({"a": {UTILIZATION: 60.0}}))
     local = Address("127.0.0.1", 0)
-    server = Server(ServeConfig(listen=local, metrics_listen=local), outer.monitor)
+    server = local_server(ServeConfig(listen=local, metrics_listen=local), outer.monitor)
     await server.start()
     try:
         with pytest.raises(urllib.error.HTTPError, match="404") as caught:
@@ -248,7 +249,7 @@ async def test_a_port_in_use_is_one_clear_line_and_leaves_nothing_open(start, wh
     taken = Address("127.0.0.1", int(outer.address.rpartition(":")[2]))
     free = Address("127.0.0.1", unused_port())
     other = "listen" if which == "metrics_listen" else "metrics_listen"
-    server = Server(ServeConfig(**{which: taken, other: free}), outer.monitor)
+    server = local_server(ServeConfig(**{which: taken, other: free}), outer.monitor)
     with pytest.raises(BindError, match=f"cannot listen on {taken}: address in use"):
         await server.start()
     assert bindable(free) == free
