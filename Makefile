@@ -37,7 +37,7 @@ bench: .venv/development
 	$(BIN)/python -m benchmarks $(BENCH_ARGUMENTS)
 
 docs: .venv/development
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 proto: .venv/development
 	$(BIN)/python proto/generate.py

@@ -6,16 +6,23 @@ A page holds a table between two comments that name it; the text around it is wr
 from __future__ import annotations
 
 import argparse
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
+import attrs
+
+import accelscale
+from accelscale.cli import app
 from accelscale.errors import Fault
 from accelscale.metrics import METRICS, TIER_SECONDS, Metric
 from accelscale.model import Reason
 from accelscale.profiles import PROFILES
 from accelscale.trigger import KEYS
+from accelscale_server.config import ServeConfig
 
 DOCS = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
@@ -103,12 +110,77 @@ def tiers() -> str:
     return table(("tier", "read"), rows)
 
 
+def api() -> str:
+    """Every public name of the library with the first sentence about it."""
+    rows = []
+    for name in accelscale.__all__:
+        thing = getattr(accelscale, name)
+        home = accelscale._HOMES.get(name)
+        where = f"accelscale.{home}" if home else "accelscale"
+        rows.append((code(name), code(where), _first_sentence(thing)))
+    return table(("name", "defined in", "is"), rows)
+
+
+def _first_sentence(thing: object) -> str:
+    if not (inspect.isclass(thing) or inspect.isfunction(thing)):
+        return CONSTANTS.get(id(thing), "A constant.")
+    text = inspect.getdoc(thing) or ""
+    sentence = text.split("\n\n", maxsplit=1)[0].replace("\n", " ")
+    return sentence.replace("``", "`").replace("|", "\\|")
+
+
+CONSTANTS = {
+    id(accelscale.METRICS): "The common table of metrics, by name.",
+    id(accelscale.hookimpl): "Marks the hook of a plugin.",
+    id(accelscale.__version__): "The version of the distribution.",
+}
+
+
+def options() -> str:
+    """Every option of the server."""
+    rows = []
+    for field in attrs.fields(ServeConfig):
+        flag = "--" + field.name.replace("_", "-")
+        rows.append((code(flag), field.metadata["help"], field.metadata["shown"]))
+    return table(("option", "meaning", "default"), rows)
+
+
+def commands() -> str:
+    """Every command with its options."""
+    group = app._command()
+    return "\n".join(_command(name, group.commands[name]) for name in group.commands)
+
+
+def _command(name: str, command: Any) -> str:
+    usage = (
+        " ".join(
+            f"{{{parameter.metavar or parameter.name}}}"
+            for parameter in command.params
+            if parameter.param_type_name == "argument"
+        )
+        .replace("{{", "{")
+        .replace("}}", "}")
+    )
+    rows = [
+        (" ".join(map(code, parameter.opts)), parameter.help or "")
+        for parameter in command.params
+        if parameter.param_type_name == "option"
+    ]
+    title = f"## {name}\n\n{command.help}\n\n"
+    if usage:
+        title += f"Takes {code(usage.strip('{}'))}.\n\n"
+    return title + table(("option", "meaning"), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "metrics": metrics,
     "keys": keys,
     "profiles": profiles,
     "reasons": reasons,
     "tiers": tiers,
+    "api": api,
+    "options": options,
+    "commands": commands,
 }
 
 

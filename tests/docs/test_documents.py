@@ -56,12 +56,12 @@ def test_triggers_in_yaml_are_accepted(text: str) -> None:
 
 
 def commands() -> list[object]:
-    found = []
-    for name, text in blocks("console"):
-        for line in text.splitlines():
-            if line.startswith("$ "):
-                found.append(pytest.param(line[2:], id=f"{name.split(':')[0]}: {line}"))
-    return found
+    return [
+        pytest.param(line[2:], id=f"{name.split(':')[0]}: {line}")
+        for name, text in blocks("console")
+        for line in text.splitlines()
+        if line.startswith("$ ")
+    ]
 
 
 @pytest.mark.parametrize("line", commands())
@@ -85,9 +85,7 @@ def test_commands_exist_with_their_options(line: str) -> None:
 
 
 def options_of(command: str) -> set[str]:
-    import typer.main
-
-    group = typer.main.get_command(cli())  # type: ignore[operator]
+    group = cli._command()
     found = group.commands[command]  # type: ignore[attr-defined]
     return {option for parameter in found.params for option in parameter.opts}
 
