@@ -92,6 +92,11 @@ class TestIdentity:
         backend.open()
         assert loads(backend) == {"0000:01:00.0": 50.0, "0000:02:00.0": 50.0}
 
+    def test_a_short_uuid_is_one(self, fake_nvml: FakeNvml, backend: NvidiaBackend) -> None:
+        fake_nvml.device("GPU-0").write()
+        backend.open()
+        assert loads(backend) == {"GPU-0": 50.0}
+
     def test_two_cards_with_one_uuid_are_kept_apart(
         self, fake_nvml: FakeNvml, backend: NvidiaBackend
     ) -> None:

@@ -185,3 +185,29 @@ def test_a_machine_without_any_driver_says_what_was_tried(
     assert "LIBRARY_NOT_FOUND (12)" in reason
     assert f"Tried {missing}: " in reason
     assert "install the NVIDIA driver" in reason
+
+
+def test_a_binding_that_knows_a_place_of_its_own_may_use_it(
+    tmp_path: Path, run_script: Callable[..., Any]
+) -> None:
+    (tmp_path / "pynvml.py").write_text(
+        """
+class NVMLError(Exception):
+    value = 999
+
+def nvmlInit(): pass
+def nvmlShutdown(): pass
+def nvmlSystemGetDriverVersion(): return "1.2.3"
+def nvmlDeviceGetCount(): return 1
+"""
+    )
+    script = """
+        import json
+        from accelscale.nvidia import library
+        from accelscale.nvidia.backend import NvidiaBackend
+
+        library._USUAL_FOLDERS = ()
+        probe = NvidiaBackend().probe()
+        print(json.dumps([probe.viable, probe.version]))
+    """
+    assert run_script(script, {"PYTHONPATH": str(tmp_path)}) == [True, "1.2.3"]

@@ -386,6 +386,21 @@ class TestMig:
         fake_nvml.set(CARD, mig_mode=0).write()
         assert read()[CARD, "utilization_percent"] == 50.0
 
+    def test_while_the_mode_is_unknown_nothing_is_called_permanent(
+        self, fake_nvml: FakeNvml, read: Read
+    ) -> None:
+        self.sliced(fake_nvml).fail("UNKNOWN", "nvmlDeviceGetMigMode").write()
+        absent = failure(read(), "utilization_percent")
+        assert (absent.reason, absent.permanent) == (Reason.NOT_SUPPORTED, False)
+        fake_nvml.fail(None, "nvmlDeviceGetMigMode").write()
+        assert "MIG is enabled" in failure(read(), "utilization_percent").detail
+
+    def test_a_card_without_mig_is_asked_once(self, fake_nvml: FakeNvml, read: Read) -> None:
+        fake_nvml.device(CARD).write()
+        for _ in range(3):
+            read()
+        assert fake_nvml.calls()["nvmlDeviceGetMigMode"] == 1
+
     def test_what_the_hardware_lacks_with_mig_off_is_permanent(
         self, fake_nvml: FakeNvml, read: Read
     ) -> None:

@@ -26,9 +26,9 @@ _SIGNS_OF_LIFE = (
 class Card:
     """One card: who it is, how to reach it now, and what is known of it.
 
-    ``life`` is the driver's generation and the address of the handle. ``mig`` is None for a card
-    without MIG. ``unsupported`` are metrics that it was seen to lack with MIG off. ``reading`` is
-    true while a thread reads it; no other thread may call NVML for it then.
+    ``life`` is the driver's generation and the address of the handle. ``has_mig`` is true until the
+    driver says that the card has no MIG; ``mig`` is None while the mode is unknown. ``reading`` is
+    true while a thread reads the card; no other thread may call NVML for it then.
     """
 
     id: str
@@ -39,8 +39,8 @@ class Card:
     life: tuple[int, int] | None = None
     problem: Reason | None = None
     problem_detail: str = ""
+    has_mig: bool = True
     mig: bool | None = None
-    unsupported: set[str] = field(factory=set)
     power_limit_watts: float | None = None
     memory_total_bytes: float | None = None
     asked: set[str] = field(factory=set)
@@ -52,8 +52,8 @@ class Card:
         self.pci_address = identity.pci_address or self.pci_address
         self.minor_number = identity.minor_number
         self.handle, self.life = handle, life
+        self.has_mig, self.mig = True, None
         self.asked.clear()
-        self.unsupported.clear()
 
     def is_ill(self, problem: Reason, detail: str) -> None:
         """Note what is wrong with the card as a whole, and log it if that is news."""
@@ -84,6 +84,20 @@ class Card:
             problem_detail=self.problem_detail,
             attributes=attributes,
         )
+
+
+def note_mig_mode(driver: Driver, card: Card) -> None:
+    """Ask whether MIG is on, which may change at any time; a card without MIG is asked once."""
+    if not card.has_mig:
+        return
+    card.mig = None
+    try:
+        mode, _ = driver.call("nvmlDeviceGetMigMode", card.handle)
+        card.mig = bool(mode)
+    except CallError as error:
+        if error.is_driver_wide:
+            raise
+        card.has_mig = error.reason is not Reason.NOT_SUPPORTED
 
 
 def gives_sign_of_life(driver: Driver, card: Card) -> CallError | None:

@@ -16,13 +16,12 @@ from attrs import frozen
 
 from accelscale.model import Reason
 from accelscale.nvidia.call_error import CallError
-from accelscale.nvidia.card import Card, gives_sign_of_life
+from accelscale.nvidia.card import Card, gives_sign_of_life, note_mig_mode
 from accelscale.nvidia.driver import Driver, address
 from accelscale.nvidia.identity import (
     PCI_DEVICES,
     Identity,
     identify,
-    mig_mode,
     nvidia_pci_addresses,
 )
 
@@ -200,11 +199,9 @@ def _meet(driver: Driver, card: Card, sighting: Sighting) -> None:
     """Bring a card that is present up to date."""
     if card.reading:
         return  # another thread is inside a call for it; the next look will do
-    is_new = card.life != sighting.life
-    if is_new:
+    if card.life != sighting.life:
         card.meet(sighting.identity, sighting.handle, sighting.life)
-    if is_new or card.mig is not None:
-        card.mig = mig_mode(driver, card.handle)
+        note_mig_mode(driver, card)
     if card.problem is Reason.LOST:
         error = gives_sign_of_life(driver, card)
         if error is None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from accelscale.backend import Attempt
 from accelscale.nvidia.call_error import ADVICE, TOO_OLD, CallError
-from accelscale.nvidia.library import OVERRIDE_VARIABLE, SONAME, Rejected, search
+from accelscale.nvidia.library import OVERRIDE_VARIABLE, SONAME, Rejected, Search, search
 
 logger = logging.getLogger("accelscale.nvidia")
 
@@ -32,7 +32,6 @@ class Driver:
         self.generation = 0
         self.is_open = False
         self.record: Callable[[Attempt], None] | None = None
-        self.library_path: str | None = None
         self.rejected: tuple[Rejected, ...] = ()
         self._nvml: Any = None
         self._names: dict[int, str] = {}
@@ -190,43 +189,48 @@ class Driver:
             self._nvml = _binding()
             self._names = _error_names(self._nvml)
         started = time.perf_counter()
-        surplus = self._load()
+        found = self._find_library()
         try:
             self._nvml.nvmlInit()
         except Exception as error:
+            if found is not None and found.library is None:
+                raise self._nothing_found(found) from error
             raise self._translated("nvmlInitWithFlags", error) from error
         finally:
-            if surplus is not None:
-                surplus.nvmlShutdown()
+            if found is not None and found.library is not None:
+                found.library.nvmlShutdown()  # the search left it initialised
         self.note("nvmlInitWithFlags", "SUCCESS", ok=True, since=started)
         self.generation += 1
         self.is_open = True
 
-    def _load(self) -> ctypes.CDLL | None:
-        """Give the binding the library that works, unless it has one; it comes initialised."""
+    def _find_library(self) -> Search | None:
+        """Give the binding the library that works, unless it has one already.
+
+        Where there is no candidate at all, the binding may know a place of its own. One that is
+        there but fails is kept from it: it would stay loaded, and hide what is installed later.
+        """
         if getattr(self._nvml, "nvmlLib", None) is not None:
             return None
         found = search(lambda code: f"{self._name(code)} ({code})")
         self.rejected = found.rejected
         for one in found.rejected:
             self.note(one.path, one.why, ok=False)
-        if found.library is None:
-            raise self._nothing_found(found.rejected, found.code)
-        self.library_path = found.path
-        # The binding asks the loader for the bare name only while this is unset. Should it stop
-        # to, the loader still finds this library by its name, since it is loaded.
-        self._nvml.nvmlLib = found.library
-        return found.library
+        if found.library is not None:
+            # The binding asks the loader for the bare name only while this is unset. Should it
+            # stop to, the loader still finds this library by its name, since it is loaded.
+            self._nvml.nvmlLib = found.library
+        elif found.code is not None or found.is_override:
+            raise self._nothing_found(found)
+        return found
 
-    def _nothing_found(self, rejected: tuple[Rejected, ...], code: int | None) -> CallError:
-        tried = "; ".join(map(str, rejected))
-        if code is None:
-            code, name = 12, "LIBRARY_NOT_FOUND"
-        else:
-            name = self._name(code)
+    def _nothing_found(self, found: Search) -> CallError:
+        code = 12 if found.code is None else found.code
+        name = self._name(code)
         advice = f"{ADVICE[name]}. " if name in ADVICE else ""
-        detail = f"{advice}Tried {tried}. {OVERRIDE_VARIABLE} can name another"
-        return CallError(f"loading {SONAME}", code, name, detail)
+        detail = f"{advice}Tried {'; '.join(map(str, found.rejected))}."
+        return CallError(
+            f"loading {SONAME}", code, name, f"{detail} {OVERRIDE_VARIABLE} can name one"
+        )
 
     def _shut_down(self) -> None:
         self.is_open = False

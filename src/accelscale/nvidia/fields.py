@@ -103,6 +103,11 @@ _UNION_MEMBERS: Mapping[int, tuple[str, int]] = MappingProxyType(
 def read_fields(
     driver: Driver, card: Card, fields: Sequence[Field]
 ) -> Iterator[tuple[str, Outcome]]:
+    """Read these fields of one card: each metric with its value, or why there is none.
+
+    Raises:
+        CallError: the driver as a whole does not answer.
+    """
     known = [(field, driver.constant(field.constant)) for field in fields]
     ids = [(field_id, field.scope) for field, field_id in known if field_id is not None]
     try:

@@ -12,6 +12,7 @@ from accelscale.nvidia.call_error import CallError
 from accelscale.nvidia.driver import Driver, text
 
 PCI_DEVICES = Path("/sys/bus/pci/devices")
+_ZERO_UUID = "00000000-0000-0000-0000-000000000000"
 _NVIDIA = "0x10de"
 _DISPLAY = "0x03"  # PCI class: display controllers, 3D controllers among them
 
@@ -62,21 +63,9 @@ def identify(driver: Driver, handle: Any) -> Identity:
 
 
 def _uuid(answer: str | bytes | None) -> str | None:
-    """The UUID, unless it is one of those all-zero ones that identify nothing."""
+    """The UUID, unless it is the all-zero one that some virtual functions have in common."""
     uuid = "" if answer is None else text(answer).strip()
-    digits = uuid.partition("-")[2] or uuid
-    return uuid if digits.strip("0-") else None
-
-
-def mig_mode(driver: Driver, handle: Any) -> bool | None:
-    """Whether MIG is on; None for a card that does not have MIG, or does not say."""
-    try:
-        current, _ = driver.call("nvmlDeviceGetMigMode", handle)
-    except CallError as error:
-        if error.is_driver_wide:
-            raise
-        return None
-    return bool(current)
+    return None if not uuid or uuid.endswith(_ZERO_UUID) else uuid
 
 
 def nvidia_pci_addresses(folder: Path) -> list[str]:

@@ -50,11 +50,15 @@ class Rejected:
 
 @frozen
 class Search:
-    """The library that was found, initialised once for the caller, and what was passed over."""
+    """The library that was found, initialised once for the caller, and what was passed over.
+
+    ``is_override`` says that the user named the library, and no other was tried.
+    """
 
     library: ctypes.CDLL | None
     path: str | None
     rejected: tuple[Rejected, ...]
+    is_override: bool
 
     @property
     def code(self) -> int | None:
@@ -70,19 +74,17 @@ def search(error_name: Callable[[int], str]) -> Search:
     ``error_name`` puts the number of an NVML error into words.
     """
     rejected: list[Rejected] = []
-    for candidate in _candidates():
+    override = os.environ.get(OVERRIDE_VARIABLE)
+    is_override = bool(override)
+    for candidate in [override] if override else _candidates():
         outcome = _try(candidate, error_name)
         if isinstance(outcome, ctypes.CDLL):
-            return Search(outcome, candidate, tuple(rejected))
+            return Search(outcome, candidate, tuple(rejected), is_override)
         rejected.append(outcome)
-    return Search(None, None, tuple(rejected))
+    return Search(None, None, tuple(rejected), is_override)
 
 
 def _candidates() -> Iterator[str]:
-    override = os.environ.get(OVERRIDE_VARIABLE)
-    if override:
-        yield override
-        return
     seen: set[str] = set()
     for folder in os.environ.get("LD_LIBRARY_PATH", "").replace(";", ":").split(":"):
         if folder:
@@ -100,7 +102,7 @@ def _unseen(path: Path, seen: set[str]) -> Iterator[str]:
 
 
 def _try(candidate: str, error_name: Callable[[int], str]) -> ctypes.CDLL | Rejected:
-    if os.path.isdir(candidate):  # noqa: PTH112 - Path.is_dir raises where a folder is forbidden
+    if os.sep in candidate and os.path.isdir(candidate):  # noqa: PTH112 - Path.is_dir may raise
         return Rejected(candidate, "is a directory")
     if "stubs" in Path(os.path.realpath(candidate)).parts:
         return Rejected(candidate, "is a stub for linking, not a driver's library")

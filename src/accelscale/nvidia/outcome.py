@@ -14,7 +14,6 @@ from accelscale.model import Reason
 from accelscale.nvidia.call_error import TOO_OLD, CallError
 from accelscale.nvidia.card import Card
 from accelscale.nvidia.driver import Driver
-from accelscale.nvidia.identity import mig_mode
 
 MEMORY_METRICS = ("memory_used_bytes", "memory_total_bytes")
 
@@ -50,7 +49,10 @@ def number(raw: float, *, bits: int = 32, divisor: float = 1) -> Outcome:
 def absent(driver: Driver, card: Card, metric: str, error: CallError) -> Absent:
     """The error of a call, as the reason why a metric is missing.
 
-    Raises the error again if it concerns the driver as a whole.
+    What MIG takes away comes back without it, so it is not permanent; what the hardware lacks is.
+
+    Raises:
+        CallError: the error itself, if it concerns the driver as a whole.
     """
     if error.is_driver_wide:
         raise error
@@ -59,13 +61,14 @@ def absent(driver: Driver, card: Card, metric: str, error: CallError) -> Absent:
         return Absent(error.reason, str(error), error.code, permanent=True)
     if error.reason is not Reason.NOT_SUPPORTED:
         return Absent(error.reason, str(error), error.code)
-    if card.mig is False and metric not in card.unsupported:
-        card.mig = mig_mode(driver, card.handle)  # may have been switched on since the last look
     if card.mig:
         detail = f"MIG is enabled on this card, so it has none as a whole: {error}"
         return Absent(error.reason, detail, error.code)
-    card.unsupported.add(metric)
+    detail = f"{card.name} does not give it: {error}"
     if metric in MEMORY_METRICS and _UNIFIED_MEMORY.search(card.name):
-        detail = f"{card.name} has unified memory, shared with the system and without figures"
-        return Absent(error.reason, f"{detail} of its own: {error}", error.code, permanent=True)
-    return Absent(error.reason, f"{card.name} does not give it: {error}", error.code, True)
+        detail = (
+            f"{card.name} has unified memory, shared with the system and without figures of its"
+            f" own: {error}"
+        )
+    mig_may_be_why = card.has_mig and card.mig is None
+    return Absent(error.reason, detail, error.code, permanent=not mig_may_be_why)

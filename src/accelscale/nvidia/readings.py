@@ -14,7 +14,7 @@ from attrs import frozen
 
 from accelscale.model import Reason
 from accelscale.nvidia.call_error import CallError
-from accelscale.nvidia.card import Card
+from accelscale.nvidia.card import Card, note_mig_mode
 from accelscale.nvidia.driver import Driver
 from accelscale.nvidia.fields import FIELDS, read_fields
 from accelscale.nvidia.outcome import MEMORY_METRICS, Absent, Outcome, absent, number
@@ -39,6 +39,7 @@ def read_card(
     Raises:
         CallError: the driver as a whole does not answer.
     """
+    note_mig_mode(driver, card)
     for call in CALLS:
         wanted = [metric for metric in call.metrics if metric in metrics]
         if not wanted:
