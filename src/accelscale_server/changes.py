@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-WOKEN_AT_ONCE = 32
+WOKEN_AT_ONCE = 8
 """Streams woken in one turn of the event loop, so that calls in between need not wait for all."""
 
 

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("accelscale_server.telemetry")
 
+MOST_SCRAPES = 16
+"""Connections served at one time; one more is closed unanswered."""
+
 
 def registry_of(*sources: Callable[[], Iterable[Family]]) -> CollectorRegistry:
     """A registry of our own with these families; the process's global one stays untouched."""
@@ -189,6 +192,7 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, address: Address, registry: CollectorRegistry) -> None:
         self.registry = registry
+        self._free = threading.BoundedSemaphore(MOST_SCRAPES)
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
         self.address_family = found[0][0]
         super().__init__(found[0][4][:2], _Scrape)  # type: ignore[arg-type]
@@ -199,6 +203,20 @@ class _Server(ThreadingHTTPServer):
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread, as long as there are not too many of them."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """The thread's whole work."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A scraper that left early is no error of ours; anything else is logged with its trace."""

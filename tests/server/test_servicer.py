@@ -231,6 +231,33 @@ async def test_a_device_that_does_not_exist_is_not_found(start) -> None:
     assert "no device GPU-7; devices seen: fake-0" in error.details()
 
 
+@pytest.mark.parametrize(
+    ("devices", "code"),
+    [
+        ("7", Code.INVALID_ARGUMENT),
+        ("-1", Code.INVALID_ARGUMENT),
+        ("1.0", Code.INVALID_ARGUMENT),
+        ("gpu-0,2", Code.INVALID_ARGUMENT),
+        ("abc", Code.NOT_FOUND),
+        ("gpu-0,GPU-ffff", Code.NOT_FOUND),
+    ],
+)
+async def test_a_selector_that_selects_nothing_is_refused(
+    start, devices: str, code: grpc.StatusCode
+) -> None:
+    server = await start(FakeBackend({f"gpu-{n}": {UTILIZATION: 90.0} for n in range(4)}))
+    for call_name in ("GetMetrics", "IsActive"):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call(server, call_name, server.ref(devices=devices))
+        assert caught.value.code() is code
+
+
+async def test_a_selector_narrows(start) -> None:
+    server = await start(FakeBackend({f"gpu-{n}": {UTILIZATION: 10.0 * n} for n in range(4)}))
+    assert (await server.value(devices="gpu-1, GPU-3")).metricValueFloat == 40.0
+    assert (await server.value(aggregation="P95", devices="gpu-2")).metricValueFloat == 20.0
+
+
 async def test_a_metric_that_the_hardware_lacks_is_a_failed_precondition(start) -> None:
     server = await start(one(70.0, metric="temperature_celsius"))
     error = await server.until_refused(Code.FAILED_PRECONDITION)

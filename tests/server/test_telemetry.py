@@ -21,6 +21,7 @@ from accelscale_server.config import ServeConfig
 from accelscale_server.device_metrics import prometheus_name
 from accelscale_server.serve import local_server
 from accelscale_server.server import Server
+from accelscale_server.telemetry import MOST_SCRAPES
 
 UTILIZATION = "utilization_percent"
 SERVICE = "externalscaler.ExternalScaler"
@@ -239,6 +240,31 @@ async def test_the_endpoint_knows_one_path_and_both_formats(start) -> None:
                 return response.read().decode()
 
         assert (await asyncio.to_thread(openmetrics)).endswith("# EOF\n")
+    finally:
+        await server.stop(0)
+
+
+async def test_connections_that_ask_nothing_are_bounded(start) -> None:
+    outer = await start(FakeBackend({"a": {UTILIZATION: 60.0}}))
+    local = Address("127.0.0.1", 0)
+    server = local_server(ServeConfig(listen=local, metrics_listen=local), outer.monitor)
+    await server.start()
+    target = (server.metrics_address.host, server.metrics_address.port)
+    try:
+        idle = [socket.create_connection(target, timeout=10) for _ in range(MOST_SCRAPES)]
+        with socket.create_connection(target, timeout=10) as refused:
+            assert await asyncio.to_thread(refused.recv, 1) == b""
+        for connection in idle:
+            connection.close()
+
+        async def answers() -> bool:
+            try:
+                await asyncio.to_thread(fetch, server.metrics_address)
+            except OSError:
+                return False
+            return True
+
+        await outer.until(answers)
     finally:
         await server.stop(0)
 
