@@ -92,6 +92,27 @@ class TestIdentity:
         backend.open()
         assert loads(backend) == {"0000:01:00.0": 50.0, "0000:02:00.0": 50.0}
 
+    @pytest.mark.parametrize("call", ["nvmlDeviceGetUUID", "nvmlDeviceGetName"])
+    def test_what_was_unreadable_at_first_is_asked_for_again(
+        self, call: str, fake_nvml: FakeNvml, backend: NvidiaBackend
+    ) -> None:
+        fake_nvml.device(A, name="NVIDIA L4").fail("UNKNOWN", call).write()
+        backend.open()
+        backend.devices()
+        fake_nvml.fail(None, call).write()
+        assert [(device.id, device.name) for device in backend.devices()] == [(A, "NVIDIA L4")]
+
+    def test_a_known_card_keeps_its_uuid_while_that_is_unreadable(
+        self, fake_nvml: FakeNvml, backend: NvidiaBackend
+    ) -> None:
+        fake_nvml.device(A).device(B).write()
+        backend.open()
+        before = backend.devices()
+        backend.close()
+        fake_nvml.fail("UNKNOWN", "nvmlDeviceGetUUID").write()
+        backend.open()
+        assert backend.devices() == before
+
     def test_a_short_uuid_is_one(self, fake_nvml: FakeNvml, backend: NvidiaBackend) -> None:
         fake_nvml.device("GPU-0").write()
         backend.open()
@@ -106,6 +127,16 @@ class TestIdentity:
         assert loads(backend) == {"0000:01:00.0": 90.0, "0000:02:00.0": 10.0}
         fake_nvml.reorder(B, A).write()
         assert loads(backend) == {"0000:01:00.0": 90.0, "0000:02:00.0": 10.0}
+
+    def test_two_with_one_uuid_and_no_address_do_not_pass_for_one(
+        self, fake_nvml: FakeNvml, backend: NvidiaBackend
+    ) -> None:
+        for card in (A, B):
+            fake_nvml.device(card, shown_uuid="GPU-same", pci=None)
+        fake_nvml.write()
+        backend.open()
+        assert list(problems(backend).values()) == [Reason.LOST, Reason.LOST]
+        assert "GPU-same" in backend.devices()[0].problem_detail
 
     def test_new_cards_show_at_the_next_look(
         self, fake_nvml: FakeNvml, backend: NvidiaBackend
@@ -261,6 +292,17 @@ class TestLost:
         place = backend.devices()[2].pci_address
         fake_nvml.remove(C).device("GPU-new", pci=place, utilization_gpu=5).write()
         assert loads(backend) == {A: 10.0, B: 20.0, "GPU-new": 5.0, D: 30.0}
+
+    @pytest.mark.parametrize("address", ["00000000:03:00.0", None])
+    def test_a_card_that_no_index_leads_to_is_found_by_address_or_uuid(
+        self, address: str | None, fake_nvml: FakeNvml, backend: NvidiaBackend
+    ) -> None:
+        four_cards(fake_nvml).set(C, pci=address).write()
+        backend.open()
+        backend.devices()
+        fake_nvml.fail("UNKNOWN", "nvmlDeviceGetHandleByIndex_v2", device=C).write()
+        assert problems(backend) == dict.fromkeys([A, B, C, D])
+        assert loads(backend)[C] == 70.0
 
     def test_all_cards_lost_is_no_fault_of_the_driver(
         self, fake_nvml: FakeNvml, backend: NvidiaBackend

@@ -280,6 +280,10 @@ class TestPower:
         fake_nvml.set(CARD, power_mw=2_001_000).write()
         assert failure(read(), "power_watts").reason is Reason.OUT_OF_RANGE
 
+    def test_a_limit_that_fails_spoils_no_power(self, fake_nvml: FakeNvml, read: Read) -> None:
+        fake_nvml.device(CARD).fail("UNKNOWN", "nvmlDeviceGetEnforcedPowerLimit").write()
+        assert read(["power_watts"]) == {(CARD, "power_watts"): 350.0}
+
     def test_the_limit_is_asked_for_once_where_nobody_reads_it(
         self, fake_nvml: FakeNvml, read: Read
     ) -> None:

@@ -46,11 +46,15 @@ class Card:
     asked: set[str] = field(factory=set)
     reading: bool = False
 
-    def meet(self, identity: Identity, handle: Any, life: tuple[int, int]) -> None:
-        """Take a new handle, and forget what was learnt through the old one."""
+    def learn(self, identity: Identity) -> None:
+        """Take over what is known of the card, and keep what cannot be read at present."""
         self.name = identity.name or self.name
         self.pci_address = identity.pci_address or self.pci_address
-        self.minor_number = identity.minor_number
+        if identity.minor_number is not None:
+            self.minor_number = identity.minor_number
+
+    def meet(self, handle: Any, life: tuple[int, int]) -> None:
+        """Take a new handle, and forget what was found out through the old one."""
         self.handle, self.life = handle, life
         self.has_mig, self.mig = True, None
         self.asked.clear()

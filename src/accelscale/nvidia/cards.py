@@ -76,9 +76,9 @@ class Cards:
             _raise_if_shut_out(errors)
         present = self._assign(driver, sightings, errors)
         self._drop_replaced(present)
+        explained = len(self._cards.keys() - present)  # each known card that no index led to
         self._seek_missing(driver, present)
-        missing = len(self._cards.keys() - present)
-        strangers = [error for error in errors if error.name not in _HIDDEN][missing:]
+        strangers = [error for error in errors if error.name not in _HIDDEN][explained:]
         self._list_strangers(driver, strangers, newcomers=len(self._cards) - known_before)
 
     def _enumerate(self, driver: Driver) -> tuple[list[Sighting], list[CallError]]:
@@ -100,11 +100,12 @@ class Cards:
         return sightings, errors
 
     def _recognise(self, driver: Driver, handle: Any) -> Sighting:
-        """Who that is. A handle means one card until NVML shuts down, so it is asked just once."""
+        """Who that is. A handle means one card until NVML shuts down: one full answer will do."""
         life = (driver.generation, address(handle))
-        if life not in self._identities:
-            self._identities[life] = identify(driver, handle)
-        return Sighting(self._identities[life], handle, life)
+        identity = self._identities.get(life) or identify(driver, handle)
+        if identity.uuid is not None and identity.name is not None:
+            self._identities[life] = identity
+        return Sighting(identity, handle, life)
 
     def _assign(
         self, driver: Driver, sightings: list[Sighting], errors: list[CallError]
@@ -199,8 +200,9 @@ def _meet(driver: Driver, card: Card, sighting: Sighting) -> None:
     """Bring a card that is present up to date."""
     if card.reading:
         return  # another thread is inside a call for it; the next look will do
+    card.learn(sighting.identity)
     if card.life != sighting.life:
-        card.meet(sighting.identity, sighting.handle, sighting.life)
+        card.meet(sighting.handle, sighting.life)
         note_mig_mode(driver, card)
     if card.problem is Reason.LOST:
         error = gives_sign_of_life(driver, card)
