@@ -80,7 +80,7 @@ def _clipped(text: str) -> str:
     return text
 
 
-def _answering(
+def answering(
     call: Callable[[Any, Any, _Context], Awaitable[_Response]],
 ) -> Callable[[Any, Any, _Context], Awaitable[_Response]]:
     """Turn what a call raises into its status."""
@@ -108,14 +108,14 @@ class ExternalScaler(ExternalScalerServicer):
         self._evaluations = evaluations
         self._changes = changes
 
-    @_answering
+    @answering
     async def GetMetricSpec(
         self, request: pb.ScaledObjectRef, context: _Context
     ) -> pb.GetMetricSpecResponse:
         """Name and target, from the metadata alone: also while no device can be read."""
         return _spec(self._subject(request).trigger)
 
-    @_answering
+    @answering
     async def GetMetrics(
         self, request: pb.GetMetricsRequest, context: _Context
     ) -> pb.GetMetricsResponse:
@@ -129,12 +129,12 @@ class ExternalScaler(ExternalScalerServicer):
         )
         return pb.GetMetricsResponse(metricValues=[metric])
 
-    @_answering
+    @answering
     async def IsActive(self, request: pb.ScaledObjectRef, context: _Context) -> pb.IsActiveResponse:
         """Whether the workload is active; an error where nobody can tell, never false."""
         return pb.IsActiveResponse(result=self._evaluation(self._subject(request)).is_active())
 
-    @_answering
+    @answering
     async def StreamIsActive(self, request: pb.ScaledObjectRef, context: _Context) -> None:
         """The state on open and every change of it; what cannot be told is not sent."""
         subject, sent, count = self._subject(request), None, -1
@@ -145,7 +145,7 @@ class ExternalScaler(ExternalScalerServicer):
                 await context.write(pb.IsActiveResponse(result=active))
                 sent = active
 
-    @_answering
+    @answering
     async def StreamMetricSpec(self, request: pb.ScaledObjectRef, context: _Context) -> None:
         """The spec on open. It follows from the metadata of this very request: it never changes."""
         await context.write(_spec(self._subject(request).trigger))
