@@ -6,7 +6,16 @@ import time
 import pytest
 
 from accelscale.metrics import METRICS
-from accelscale.model import Device, Failure, Reading, Reason, Sample, Series, SeriesValue
+from accelscale.model import (
+    Device,
+    Failure,
+    ProcessUse,
+    Reading,
+    Reason,
+    Sample,
+    Series,
+    SeriesValue,
+)
 from accelscale.readings import Readings
 from accelscale.testing import FakeBackend
 
@@ -166,3 +175,15 @@ def test_an_optional_problem_counts_only_while_there_is_no_device(readings: Read
     assert set(readings.snapshot().problems) == {"amd", "intel"}
     readings.set_problem("intel", None)
     assert set(readings.snapshot().problems) == {"amd"}
+
+
+def test_processes_are_kept_until_they_are_too_old(readings: Readings) -> None:
+    uses = (ProcessUse(10, memory_used_bytes=5.0),)
+    readings.take(Reading("a", processes=uses))
+    assert readings.snapshot().processes["a"][1] == uses
+    readings.take(Reading("a"))
+    assert readings.snapshot().processes["a"][1] == uses
+    readings.take(Reading("a", processes=()))
+    assert readings.snapshot().processes["a"][1] == ()
+    readings.set_devices(FakeBackend({}), [])
+    assert readings.snapshot().processes == {}

@@ -113,12 +113,29 @@ class Failure:
 
 
 @frozen
+class ProcessUse:
+    """What one process uses of a device: for sharing a device's figures between its pods.
+
+    ``pid`` is that of the host, wherever this runs. A figure that the driver does not give for
+    this process is None. ``utilization_percent`` is the process's part of the device's time.
+    """
+
+    pid: int
+    memory_used_bytes: float | None = None
+    utilization_percent: float | None = None
+
+
+@frozen
 class Reading:
-    """What one device gave in one pass of its backend."""
+    """What one device gave in one pass of its backend.
+
+    ``processes`` is None where the processes were not read, or the driver does not tell them.
+    """
 
     device_id: str
     samples: tuple[Sample, ...] = ()
     failures: tuple[Failure, ...] = ()
+    processes: tuple[ProcessUse, ...] | None = None
 
 
 @frozen
@@ -158,7 +175,8 @@ class Snapshot:
 
     ``sequence`` grows with every pass. ``interval`` is the seconds between passes, and
     ``intervals`` holds it for the metrics that are read more rarely. ``problems`` names the
-    backends that cannot read at present, with the reason in words.
+    backends that cannot read at present, with the reason in words. ``processes`` holds, for the
+    devices that tell it, what each process uses, with the time of that reading.
     """
 
     time: float
@@ -170,6 +188,7 @@ class Snapshot:
     series: Mapping[tuple[str, Series], SeriesValue | Failure] = field(factory=dict, hash=False)
     intervals: Mapping[str, float] = field(factory=dict, hash=False)
     problems: Mapping[str, str] = field(factory=dict, hash=False)
+    processes: Mapping[str, tuple[float, tuple[ProcessUse, ...]]] = field(factory=dict, hash=False)
 
     def device(self, device_id: str) -> Device | None:
         """The device with that id, or None."""

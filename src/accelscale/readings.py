@@ -21,6 +21,7 @@ from accelscale.metrics import LEAST_MAX_AGE, TIER_SECONDS, Kind, Metric, Tier, 
 from accelscale.model import (
     Device,
     Failure,
+    ProcessUse,
     Reading,
     Reason,
     Sample,
@@ -53,6 +54,7 @@ class Readings:
         self._intervals: dict[str, float] = {}
         self._max_ages: dict[str, float] = {}
         self._problems: dict[str, tuple[str, bool]] = {}
+        self._processes: dict[str, tuple[float, tuple[ProcessUse, ...]]] = {}
         self._history = History()
         self._deriver = Deriver(metrics)
         self._subscribers: list[Callable[[], None]] = []
@@ -114,6 +116,8 @@ class Readings:
                 key = (failure.device_id, failure.metric)
                 self._failures[key] = failure
                 self._samples.pop(key, None)
+            if reading.processes is not None:
+                self._processes[reading.device_id] = (time.monotonic(), reading.processes)
 
     def fail(
         self,
@@ -179,6 +183,7 @@ class Readings:
                     for name, (problem, optional) in self._problems.items()
                     if not optional or not devices
                 },
+                processes=dict(self._processes),
             )
 
     def _expire(self, now: float) -> None:
@@ -191,6 +196,12 @@ class Readings:
         for key, taken in old:
             del self._samples[key]
             self._failures[key] = Failure(*key, Reason.STALE, "no newer reading", taken)
+        limit = max_age(interval_of(Tier.SLOW, self.interval))
+        self._processes = {
+            device_id: (taken, uses)
+            for device_id, (taken, uses) in self._processes.items()
+            if now - taken <= limit
+        }
 
     def _series_value(self, device_id: str, series: Series, now: float) -> SeriesValue | Failure:
         failure = self._failures.get((device_id, series.metric))
@@ -235,11 +246,12 @@ class Readings:
             failures.append(
                 Failure(sample.device_id, sample.metric, Reason.OUT_OF_RANGE, detail, sample.time)
             )
-        return Reading(reading.device_id, tuple(samples), tuple(failures))
+        return evolve(reading, samples=tuple(samples), failures=tuple(failures))
 
     def _forget(self, device_id: str) -> None:
         self._samples = {k: v for k, v in self._samples.items() if k[0] != device_id}
         self._failures = {k: v for k, v in self._failures.items() if k[0] != device_id}
+        self._processes.pop(device_id, None)
         self._history.forget(device_id)
         self._deriver.forget(device_id)
 
