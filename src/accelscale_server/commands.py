@@ -113,15 +113,16 @@ def poll(
     with _server_extra("poll"):
         import asyncio
 
+        from accelscale_server import client as keda
         from accelscale_server import poll as polling
 
-        request = polling.Request.of(name, namespace, metadata or [], metric_type)
+        request = keda.Request.of(name, namespace, metadata or [], metric_type)
         credentials = polling.credentials(ca, cert, key)
-        hpa = polling.HorizontalPodAutoscaler(request.metric_type, replicas, ready)
+        hpa = keda.HorizontalPodAutoscaler(request.metric_type, replicas, ready)
         target = polling.target(address)
 
         async def run() -> int:
-            client = polling.ScalerClient(target, credentials, timeout)
+            client = keda.ScalerClient(target, credentials, timeout)
             if push:
                 return await polling.follow(client, request, seconds, count, as_json=as_json)
             return await polling.ask(client, request, hpa, as_json=as_json)

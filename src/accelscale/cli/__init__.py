@@ -27,4 +27,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             " python -m pip install 'accelscale[cli]'\n"
         )
         return 1
+    except KeyboardInterrupt:
+        return 130
     return run(sys.argv[1:] if arguments is None else arguments)

@@ -53,7 +53,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _command() -> Any:
     """The group of all commands: ours, then those of other distributions."""
-    # Without rich markup the help costs a third: rich alone takes longer to import than the rest.
+    # Rich markup makes the help half as slow again (0.16 s in place of 0.11 s): plain it is.
     app = typer.Typer(
         add_completion=False,
         no_args_is_help=True,
@@ -138,8 +138,8 @@ def _registered_by(
 def _usage_message(error: Exception) -> str | None:
     """One line about a mistake in the arguments, or None for any other exception.
 
-    typer carries click inside since 0.26 and depended on it before, so the exceptions have no
-    common class to import: they are told by what they offer.
+    Newer versions of typer carry click inside and older ones depend on it, so the exceptions have
+    no common class to import: they are told by what they offer.
     """
     format_message = getattr(error, "format_message", None)
     if format_message is None or not hasattr(error, "exit_code"):

@@ -18,10 +18,10 @@ from typing import Any
 from accelscale.cli.figures import duration
 from accelscale.cli.options import print_json, say
 from accelscale.errors import BackendError
+from accelscale_server.client import CallError, HorizontalPodAutoscaler, Request, ScalerClient
 from accelscale_server.demo.picture import Moment, Screen
 from accelscale_server.demo.processes import CpuLoad, ServerProcess
 from accelscale_server.demo.subject import WINDOW_SECONDS, Subject, choose
-from accelscale_server.poll import CallError, HorizontalPodAutoscaler, Request, ScalerClient
 
 START_SECONDS = 20.0
 """Most time until the server has its first full window."""

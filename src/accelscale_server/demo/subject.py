@@ -9,7 +9,7 @@ from accelscale.model import Device, Snapshot
 from accelscale.monitor import Monitor, open_monitor
 from accelscale.plugins import load_plugins
 from accelscale.trigger import MetricType
-from accelscale_server.poll import Request
+from accelscale_server.client import Request
 
 READ_SECONDS = 5.0
 WINDOW_SECONDS = 2
