@@ -14,11 +14,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import accelscale
 from accelscale.metrics import METRICS, Kind, Metric
-from accelscale.model import Reason
+from accelscale.model import Device, Reason, Sample, Snapshot
 from accelscale.testing import FakeBackend
 from accelscale_server.addresses import Address, BindError, bindable
 from accelscale_server.config import ServeConfig
-from accelscale_server.device_metrics import prometheus_name
+from accelscale_server.device_metrics import device_families, prometheus_name
 from accelscale_server.serve import local_server
 from accelscale_server.server import Server
 from accelscale_server.telemetry import MOST_SCRAPES
@@ -132,7 +132,7 @@ async def test_collecting_is_described_by_backend(scrape) -> None:
 
 
 async def test_devices_in_base_units(scrape) -> None:
-    fake = FakeBackend(vendor="nvidia")
+    fake = FakeBackend(name="nvidia")
     fake.add(
         "GPU-1",
         {
@@ -195,6 +195,18 @@ async def test_what_cannot_be_read_is_no_series_but_counted(scrape) -> None:
     assert seen.value(f"{prefix}status", hw_id="a", hw_state="ok", reason="") == 1
     assert seen.value(f"{prefix}status", hw_id="b", hw_state="failed", reason="lost") == 1
     assert "NaN" not in seen.text
+
+
+@pytest.mark.parametrize(
+    ("backend", "attributes", "kind"),
+    [("amd", {}, "gpu"), ("host", {}, "cpu"), ("fpga", {}, "fpga"), ("fpga", {"type": "x"}, "x")],
+)
+def test_types_of_devices(backend: str, attributes: dict[str, str], kind: str) -> None:
+    device = Device("a", "A", "acme", backend, attributes=attributes)
+    sample = Sample("a", UTILIZATION, 50.0, 0.0)
+    snapshot = Snapshot(0.0, 1, 1.0, (device,), {("a", UTILIZATION): sample})
+    family = next(iter(device_families(snapshot, METRICS)))
+    assert [(s.value, s.labels["hw_type"]) for s in family.samples] == [(0.5, kind)]
 
 
 def test_names_follow_the_base_units_of_prometheus() -> None:
