@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelscale.derive import Deriver
+from accelscale.derive import Deriver, can_follow
 from accelscale.metrics import METRICS
 from accelscale.model import Failure, Reading, Reason, Sample
 
@@ -60,10 +60,34 @@ def test_a_slow_part_counts_until_its_age() -> None:
     assert old.reason is Reason.STALE
 
 
-def test_a_part_that_was_never_read_is_told() -> None:
-    found = derive(Deriver(METRICS), 1.0, power_watts=100.0)["power_used_percent"]
-    assert isinstance(found, Failure)
-    assert "has not been read" in found.detail
+def test_a_part_that_is_never_read_leaves_nothing_to_say() -> None:
+    assert set(derive(Deriver(METRICS), 1.0, power_watts=100.0)) == {"power_watts"}
+    found = derive(Deriver(METRICS), 0.0, throttled_power_seconds_total=1.0)
+    assert isinstance(found["throttled_percent"], Failure)
+
+
+def test_a_total_is_never_taken_for_a_rate() -> None:
+    deriver = Deriver(METRICS)
+    both = {"throttled_power_seconds_total": 900.0, "throttled_thermal_seconds_total": 900.0}
+    derive(deriver, 0.0, **both)
+    found = derive(deriver, 1.0, throttled_power_seconds_total=900.5)
+    assert "throttled_percent" not in found
+
+
+@pytest.mark.parametrize(
+    ("name", "read", "expected"),
+    [
+        ("power_watts", {"power_watts"}, True),
+        ("power_watts", set(), False),
+        ("power_used_percent", {"power_watts", "power_limit_watts"}, True),
+        ("power_used_percent", {"power_limit_watts"}, False),
+        ("energy_rate_watts", {"energy_joules_total"}, True),
+        ("throttled_percent", {"throttled_thermal_seconds_total"}, True),
+        ("throttled_percent", {"power_watts"}, False),
+    ],
+)
+def test_what_can_follow_from_what_is_read(name: str, read: set[str], expected: bool) -> None:
+    assert can_follow(METRICS[name], read) is expected
 
 
 def test_a_first_total_is_no_rate() -> None:

@@ -9,12 +9,20 @@ now. A value that cannot be derived fails with the reason of what it lacks.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 from attrs import define, frozen
 
 from accelscale.metrics import Derivation, Metric
 from accelscale.model import Failure, Reading, Reason, Sample
+
+
+def can_follow(metric: Metric, read: Container[str]) -> bool:
+    """Whether a metric is read, or can be derived from what is."""
+    if metric.name in read:
+        return True
+    combine = any if metric.derivation is Derivation.BUSIEST_RATE_PERCENT else all
+    return metric.derivation is not None and combine(source in read for source in metric.sources)
 
 
 @frozen
@@ -100,7 +108,7 @@ class Deriver:
             derived = self._derive(metric, device_id, rates, max_ages)
             if isinstance(derived, Sample):
                 samples.append(derived)
-            else:
+            elif derived is not None:
                 failures.append(derived)
         return Reading(device_id, tuple(samples), tuple(failures))
 
@@ -131,56 +139,61 @@ class Deriver:
         device_id: str,
         rates: Mapping[str, Sample | Failure],
         max_ages: Mapping[str, float],
-    ) -> Sample | Failure:
+    ) -> Sample | Failure | None:
+        """The derived value, why there is none, or None where its backend never reads a source."""
         if metric.derivation in {Derivation.RATE, Derivation.BUSIEST_RATE_PERCENT}:
             return self._derive_rate(metric, device_id, rates)
-        parts: list[Sample] = []
-        known = (self._latest.get((device_id, source)) for source in metric.sources)
-        newest = max(part.time for part in known if part is not None)
-        for source in metric.sources:
-            part = self._latest.get((device_id, source))
-            if part is None:
-                return _not_read(metric, device_id, source, newest)
-            if isinstance(part, Failure):
-                return _because(metric, part)
-            if newest - part.time > max_ages.get(source, math.inf):
-                detail = f"{source} is {newest - part.time:.1f} s old"
+        parts = [self._latest.get((device_id, source)) for source in metric.sources]
+        samples = [part for part in parts if isinstance(part, Sample)]
+        failures = [part for part in parts if isinstance(part, Failure)]
+        if failures:
+            return _because(metric, failures[0])
+        if len(samples) < len(parts):
+            return None
+        newest = max(sample.time for sample in samples)
+        for sample in samples:
+            if newest - sample.time > max_ages.get(sample.metric, math.inf):
+                detail = f"{sample.metric} is {newest - sample.time:.1f} s old"
                 return Failure(device_id, metric.name, Reason.STALE, detail, newest)
-            parts.append(part)
-        first, second = parts
+        first, second = samples
         shared = first.shared or second.shared
         if metric.derivation is Derivation.DIFFERENCE:
             value = first.value - second.value
         elif second.value > 0:
             value = 100 * first.value / second.value
         else:
-            detail = f"{metric.sources[1]} is {second.value:g}"
+            detail = f"{second.metric} is {second.value:g}"
             return Failure(device_id, metric.name, Reason.OUT_OF_RANGE, detail, newest)
         return Sample(device_id, metric.name, value, newest, shared)
 
     def _derive_rate(
         self, metric: Metric, device_id: str, rates: Mapping[str, Sample | Failure]
-    ) -> Sample | Failure:
-        found = []
+    ) -> Sample | Failure | None:
+        """The rate of the counter, or of several the largest.
+
+        Of several causes the hardware may count only some, and its backend may read only some;
+        those are left out. A counter that is read, but was not this time, leaves nothing to say.
+        """
+        found: list[Sample] = []
+        lacking: Failure | None = None
         for source in metric.sources:
-            part = rates.get(source) or self._latest.get((device_id, source))
+            part = rates.get(source)
             if part is None:
-                return _not_read(metric, device_id, source, 0.0)
-            if isinstance(part, Failure):
-                if part.permanent and len(metric.sources) > 1:
-                    continue  # of several causes the hardware may count only some
+                latest = self._latest.get((device_id, source))
+                if isinstance(latest, Sample):
+                    return None
+                part = latest
+            if isinstance(part, Sample):
+                found.append(part)
+            elif part is not None and not part.permanent:
                 return _because(metric, part)
-            found.append(part)
+            else:
+                lacking = lacking or part
         if not found:
-            return _because(metric, self._failure_of(device_id, metric.sources[0]))
+            return None if lacking is None else _because(metric, lacking)
         busiest = max(found, key=lambda sample: sample.value)
         scale = 100 if metric.derivation is Derivation.BUSIEST_RATE_PERCENT else 1
         return Sample(device_id, metric.name, scale * busiest.value, busiest.time, busiest.shared)
-
-    def _failure_of(self, device_id: str, source: str) -> Failure:
-        found = self._latest[device_id, source]
-        assert isinstance(found, Failure)
-        return found
 
 
 def _because(metric: Metric, cause: Failure) -> Failure:
@@ -189,8 +202,3 @@ def _because(metric: Metric, cause: Failure) -> Failure:
     return Failure(
         cause.device_id, metric.name, cause.reason, detail, cause.time, cause.code, cause.permanent
     )
-
-
-def _not_read(metric: Metric, device_id: str, source: str, time: float) -> Failure:
-    detail = f"{source} has not been read yet"
-    return Failure(device_id, metric.name, Reason.NO_PROGRESS, detail, time)

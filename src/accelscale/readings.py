@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve
 
-from accelscale.derive import Deriver
+from accelscale.derive import Deriver, can_follow
 from accelscale.history import History
 from accelscale.metrics import LEAST_MAX_AGE, TIER_SECONDS, Kind, Metric, Tier, max_age
 from accelscale.model import (
@@ -219,9 +219,8 @@ class Readings:
 
     def _declare_absent(self, backend: Backend, device: Device) -> None:
         """Metrics that a backend never reads are absent with a reason, like all that is absent."""
-        read = set(backend.metrics)
         for metric in self.metrics.values():
-            if metric.name in read or read.intersection(metric.sources):
+            if can_follow(metric, backend.metrics):
                 continue
             key = (device.id, metric.name)
             if key not in self._failures:

@@ -19,7 +19,7 @@ from accelscale.cli.options import AsJson, positive_seconds
 from accelscale_server.config import ServeConfig, load
 
 _EXTRA_MODULES = frozenset(
-    {"google", "grpc", "grpc_health", "grpc_reflection", "prometheus_client", "structlog"}
+    {"google", "grpc", "grpc_health", "grpc_reflection", "prometheus_client", "pythonjsonlogger"}
 )
 
 
