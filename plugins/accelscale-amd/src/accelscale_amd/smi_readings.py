@@ -42,6 +42,7 @@ class CardCalls:
         Raises:
             UnreadableError: the card does not have it, or not now.
         """
+        self._files.require_whole(metric)
         return _READERS[metric](self)
 
     def _call(self, name: str, *arguments: Any) -> Any:
@@ -83,7 +84,7 @@ class CardCalls:
         return self._pool().total_bytes
 
     def _celsius(self, sensor: str, metric: str = "CURRENT") -> float:
-        """A temperature; 0 is what the library says of a sensor that the card lacks."""
+        """A temperature; 0 is what the library says where the card lacks the sensor."""
         call = "amdsmi_get_temp_metric"
         value = _number(
             f"{call}({sensor})",
@@ -94,8 +95,8 @@ class CardCalls:
             ),
             16,
         )
-        if value == 0:
-            detail = f"{call}({sensor}) gave exactly 0, which nothing measured"
+        if value in {0, -1}:  # the field has a sign, so all bits set are -1
+            detail = f"{call}({sensor}) gave exactly {value:g}, which nothing measured"
             raise UnreadableError(Reason.OUT_OF_RANGE, detail)
         return value
 

@@ -48,11 +48,15 @@ class CardFiles:
         Raises:
             UnreadableError: the card does not have it, or not now.
         """
-        if metric in _OF_PARTITIONS and self.card.is_split:
-            raise _belongs_to_partitions(self.card)
+        self.require_whole(metric)
         if metric.startswith("throttled_"):
             return self.card.throttled.seconds(metric, self.table(), now)
         return _CARD_READERS[metric](self)
+
+    def require_whole(self, metric: str) -> None:
+        """Refuse, of a split card, what its partitions have each for itself."""
+        if metric in _OF_PARTITIONS and self.card.is_split:
+            raise _belongs_to_partitions(self.card)
 
     def table(self) -> Table:
         """The card's ``gpu_metrics``. Raises UnreadableError."""
@@ -85,7 +89,7 @@ class CardFiles:
 
     def _sensors(self) -> Path:
         if self._hwmon is None:
-            self._hwmon = self._sensors()
+            self._hwmon = self.card.hwmon()
         return self._hwmon
 
     def _sensor(self, name: str) -> int:
