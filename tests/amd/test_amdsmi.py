@@ -23,7 +23,7 @@ MAXIMA = (0xFFFF, 0xFFFFFFFF, 2**64 - 1)
 @pytest.fixture(autouse=True)
 def wait_for_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     """These tests are about what follows a trial, however slow the machine makes it."""
-    monkeypatch.setattr("accelscale_amd.backend.OPEN_WAIT_SECONDS", 60.0)
+    monkeypatch.setattr("accelscale_amd.session.OPEN_WAIT_SECONDS", 60.0)
 
 
 @pytest.fixture

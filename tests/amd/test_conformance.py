@@ -64,7 +64,7 @@ class TestThroughAmdSmi(OverATree):
     def library(
         self, two_cards: None, fake_amdsmi: FakeAmdSmi, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("accelscale_amd.backend.OPEN_WAIT_SECONDS", 60.0)
+        monkeypatch.setattr("accelscale_amd.session.OPEN_WAIT_SECONDS", 60.0)
         self.fake = fake_amdsmi
         for address in IDS:
             fake_amdsmi.device(address, address)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from accelscale_amd import AmdBackend, trial
+from accelscale_amd.session import Session
 from accelscale_amd.trial import Trial, Verdict
 from amd.conftest import FIRST, Results
 from amd.trees import Tree
@@ -118,7 +119,7 @@ def test_cards_are_read_while_a_trial_hangs(
     results: Read,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("accelscale_amd.backend.OPEN_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr("accelscale_amd.session.OPEN_WAIT_SECONDS", 0.05)
     tree.card(FIRST)
     stub("import time; time.sleep(600)")
     assert results("utilization_percent")[FIRST, "utilization_percent"] == 50
@@ -132,7 +133,7 @@ def test_the_backend_goes_over_when_a_trial_succeeds_late(
     results: Read,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("accelscale_amd.backend.OPEN_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("accelscale_amd.session.OPEN_WAIT_SECONDS", 0.0)
     tree.card(FIRST, gpu_busy_percent=1)
     fake_amdsmi.device("first", FIRST, gfx_activity=37).write()
     key = (FIRST, "utilization_percent")
@@ -153,7 +154,7 @@ def test_a_driver_that_is_loaded_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A verdict is never the last word."""
-    monkeypatch.setattr("accelscale_amd.backend.OPEN_WAIT_SECONDS", DECIDED_SECONDS)
+    monkeypatch.setattr("accelscale_amd.session.OPEN_WAIT_SECONDS", DECIDED_SECONDS)
     monkeypatch.setattr(trial, "RETRY_SECONDS", (0.0,))
     tree.card(FIRST, gpu_busy_percent=1)
     key = (FIRST, "utilization_percent")
@@ -257,7 +258,7 @@ def test_a_trial_that_works_where_this_process_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As where something else in the process keeps the library from seeing its cards."""
-    monkeypatch.setattr("accelscale_amd.backend.OPEN_WAIT_SECONDS", DECIDED_SECONDS)
+    monkeypatch.setattr("accelscale_amd.session.OPEN_WAIT_SECONDS", DECIDED_SECONDS)
     tree.card(FIRST)
     fake_amdsmi.device("first", FIRST, gfx_activity=37).write()
     empty = FakeAmdSmi(fake_amdsmi.path.with_name("empty.state")).write()
@@ -265,7 +266,8 @@ def test_a_trial_that_works_where_this_process_does_not(
     verdict = decided.wait(DECIDED_SECONDS)
     assert verdict is not None
     assert verdict.works
-    backend._trial = decided
+    backend._session = Session(tree.root)
+    backend._session._trial = decided
     monkeypatch.setenv(STATE_VARIABLE, str(empty.path))
     assert results("utilization_percent")[FIRST, "utilization_percent"] == 50
     refused = decided.verdict()

@@ -20,13 +20,12 @@ from attrs import define, field, frozen
 from accelscale.model import Device, Reason, normal_pci_address
 from accelscale_amd.files import UnreadableError, read_text, text_or_none
 from accelscale_amd.names import marketing_name
+from accelscale_amd.presence import amdgpu_cards
 from accelscale_amd.throttling import ThrottledTime
 from accelscale_amd.topology import KfdNode, Topology
 
 logger = logging.getLogger("accelscale.amd")
 
-VENDOR_ID = "0x1002"
-_DRM_CARD = re.compile(r"card\d+")
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", re.IGNORECASE)
 _ASLEEP = frozenset({"suspended", "suspending"})
 
@@ -119,7 +118,7 @@ class Cards:
     """
 
     def __init__(self, root: Path) -> None:
-        self._drm = root / "sys/class/drm"
+        self._root = root
         self._names = root / "usr/share/libdrm/amdgpu.ids"
         self._topology = Topology(root)
         self._cards: dict[str, Card] = {}
@@ -150,12 +149,7 @@ class Cards:
         self._cards = cards  # readers in other threads see the old or the new
 
     def _found(self) -> Iterator[tuple[str, tuple[Path, str | None]]]:
-        for entry in sorted(self._drm.glob("card*")):
-            if not _DRM_CARD.fullmatch(entry.name):
-                continue  # a connector
-            folder = (entry / "device").resolve()
-            if text_or_none(folder / "vendor") != VENDOR_ID or not _driven_by_amdgpu(folder):
-                continue
+        for folder in amdgpu_cards(self._root):
             unique_id = (text_or_none(folder / "unique_id") or "").lower().removeprefix("0x")
             usable = bool(unique_id.strip("0")) and set(unique_id) != {"f"}
             yield _address(folder), (folder, unique_id.zfill(16) if usable else None)
@@ -184,7 +178,7 @@ class Cards:
         card.partitions = tuple(self._partition(card, node) for node in split)
 
     def _partition(self, card: Card, node: KfdNode) -> Partition:
-        folder = (self._drm / f"renderD{node.render_minor}" / "device").resolve()
+        folder = (self._root / f"sys/class/drm/renderD{node.render_minor}/device").resolve()
         return Partition(
             id=f"{card.id}/xcp{node.partition}",
             number=node.partition,
@@ -229,11 +223,6 @@ def as_devices(card: Card, backend: str, vendor: str) -> Iterator[Device]:
 def _split_attributes(card: Card) -> dict[str, str]:
     modes = {"compute_partition": card.mode, "memory_partition": card.memory_mode}
     return {name: mode for name, mode in modes.items() if mode}
-
-
-def _driven_by_amdgpu(folder: Path) -> bool:
-    driver = folder / "driver"
-    return driver.resolve().name == "amdgpu" if driver.exists() else True
 
 
 def _address(folder: Path) -> str:

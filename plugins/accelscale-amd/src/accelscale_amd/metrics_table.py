@@ -60,30 +60,29 @@ class _Layout:
     """
 
     structure: struct.Struct
-    fields: tuple[tuple[str, int, str], ...]
+    fields: tuple[tuple[str, slice, int], ...]
 
     @classmethod
     def of(cls, text: str) -> _Layout:
         """The layout that the text spells; the header stands before it."""
-        fields = []
+        fields: list[tuple[str, slice, int]] = []
+        formats, position = "@HBB", 3
         for item in text.split():
             name, _, code = item.partition(":")
-            fields.append((name, int(code[:-1] or 1), code[-1]))
-        formats = "".join(f"{count}{code}" for _, count, code in fields)
-        return cls(struct.Struct(f"@HBB{formats}0Q"), tuple(fields))
+            count = int(code[:-1] or 1)
+            formats += f"{count}{code[-1]}"
+            if name != "-":
+                fields.append((name, slice(position, position + count), _SENTINELS[code[-1]]))
+            position += count
+        return cls(struct.Struct(f"{formats}0Q"), tuple(fields))
 
     def read(self, data: bytes) -> dict[str, Values]:
-        numbers = iter(self.structure.unpack_from(data)[3:])
-        found: dict[str, Values] = {}
-        for name, count, code in self.fields:
-            values = tuple(_known(next(numbers), code) for _ in range(count))
-            if name != "-":
-                found[name] = values
-        return found
+        numbers = self.structure.unpack_from(data)
+        return {name: _known(numbers[place], absent) for name, place, absent in self.fields}
 
 
-def _known(value: int, code: str) -> int | None:
-    return None if value == _SENTINELS[code] else value
+def _known(numbers: tuple[int, ...], absent: int) -> Values:
+    return tuple(None if number == absent else number for number in numbers)
 
 
 _OLD = "-:10H energy:Q -:Q -:14H -:I -:4H -:2I -:4H"
@@ -204,7 +203,7 @@ def _attributes(data: bytes, title: str) -> Iterator[tuple[str, Values]]:
             position += 8 + struct.calcsize(f"<{encoding & 0x3FF}{code}")
             name, unit = _ATTRIBUTES.get(encoding >> 10 & 0x3FF, ("", -1))
             if name and unit == encoding >> 24 & 0xFF and code in _SENTINELS:
-                yield name, tuple(_known(number, code) for number in numbers)
+                yield name, _known(numbers, _SENTINELS[code])
     except (struct.error, IndexError) as error:
         raise UnreadableError(
             Reason.ERROR, f"{title} ends within an attribute, or has one of an unknown type"

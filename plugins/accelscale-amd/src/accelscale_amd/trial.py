@@ -72,6 +72,7 @@ class Trial:
         self._root = root
         self._limit = limit_seconds
         self._running: _Running | None = None
+        self._stuck: subprocess.Popen[bytes] | None = None
         self._tried: Finding | None = None
         self._verdict: Verdict | None = None
         self._failures = 0
@@ -124,6 +125,9 @@ class Trial:
 
     def _start(self, finding: Finding) -> None:
         self._tried = finding
+        if self._stuck is not None and self._stuck.poll() is None:
+            self._fail("the process of an earlier trial is stuck in the driver")
+            return
         if not sys.executable:
             self._fail("this process does not know its Python interpreter to try it in")
             return
@@ -191,7 +195,7 @@ class Trial:
                 os.killpg(running.process.pid, signal.SIGKILL)
                 running.process.wait(1.0)
             except (ProcessLookupError, PermissionError, subprocess.TimeoutExpired):
-                pass  # stuck in the driver: the kernel will end it when it comes back
+                self._stuck = running.process  # ends when the driver lets it go
         os.close(running.report)
 
 
