@@ -483,6 +483,24 @@ def test_level_zero_that_crashes_leaves_the_files(
     assert [attempt.ok for attempt in probe.attempts] == [True, False]
 
 
+def test_level_zero_that_works_later_is_taken_for_what_is_missing(
+    tree: Tree,
+    backend: IntelBackend,
+    fake_levelzero: FakeLevelZero,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As when the agent starts before the device files are there."""
+    full_xe_card(tree, 0, A)
+    fake_levelzero.write(device(A), init=0x78000001)
+    backend.open()
+    assert number(backend, "temperature_celsius") == 47.0
+    assert not absent(backend, "memory_total_bytes").permanent
+    fake_levelzero.write(device(A))
+    monkeypatch.setattr(trial, "RETRY_SECONDS", 0.0)
+    assert number(backend, "memory_total_bytes") == 12 * GIB
+    assert number(backend, "temperature_celsius") == 47.0  # stays with where it came from
+
+
 def test_many_readings_open_nothing_more(
     tree: Tree, backend: IntelBackend, fake_levelzero: FakeLevelZero
 ) -> None:

@@ -33,6 +33,7 @@ class IntelBackend(Backend):
     vendor = "intel"
     metrics: ClassVar[Mapping[str, Tier]] = rows.TIERS
     extra_metrics: ClassVar[tuple[Metric, ...]] = rows.EXTRA_METRICS
+    isolates_devices: ClassVar[bool] = True
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root

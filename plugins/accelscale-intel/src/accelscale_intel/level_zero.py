@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from accelscale_intel.sysman import LevelZero
     from accelscale_intel.sysman_card import SysmanCard
 
+QUICK_SECONDS = 2.0
+"""A trial that was over sooner is repeated while cards are being read."""
+
 logger = logging.getLogger("accelscale.intel")
 
 
@@ -32,6 +35,7 @@ class Sysman:
         self._cards: dict[str, SysmanCard] = {}
         self._outlived: set[str] = set()
         self._fault = UnreadableError(Reason.ERROR, "it was not started")
+        self._is_tried_again = False
 
     def start(self) -> None:
         """Start Level Zero if it works here. Never raises; once started, it runs on."""
@@ -39,6 +43,8 @@ class Sysman:
             from accelscale_intel.trial import verdict
 
             found = verdict(self._root)
+            # Not one that hung: to find out once more would hold up the readings of all cards.
+            self._is_tried_again = not found.is_final and found.seconds < QUICK_SECONDS
             if not found.works:
                 self._fault = UnreadableError(
                     Reason.NOT_SUPPORTED, found.reason, permanent=found.is_final
@@ -54,8 +60,13 @@ class Sysman:
         self.refresh()
 
     def refresh(self) -> None:
-        """Look which devices there are now. Those that are still the same keep what they know."""
+        """Look which devices there are now. Those that are still the same keep what they know.
+
+        Where Level Zero did not work, look whether it does by now.
+        """
         if self._zero is None:
+            if self._is_tried_again:
+                self.start()
             return
         from accelscale_intel.sysman_card import SysmanCard
 

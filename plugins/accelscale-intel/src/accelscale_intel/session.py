@@ -17,7 +17,7 @@ from accelscale_intel.files import UnreadableError, unreadable
 from accelscale_intel.level_zero import Sysman
 from accelscale_intel.sleep import Sleep
 from accelscale_intel.sources import KERNEL, LEVEL_ZERO, Sources, Way
-from accelscale_intel.usage import ProcessUsage
+from accelscale_intel.usage import ProcessUsage, UsagePass
 
 _ILL = frozenset({Reason.LOST, Reason.RESET_REQUIRED})
 _TABLE: Mapping[str, Metric] = {**METRICS, **{row.name: row for row in rows.EXTRA_METRICS}}
@@ -25,7 +25,11 @@ _VANISHED = "it is no longer among the DRM cards: unplugged, or its driver was u
 
 
 class Session:
-    """What the backend does between `begin` and `end`, which may follow each other again."""
+    """What the backend does between `begin` and `end`, which may follow each other again.
+
+    A thread that hangs with one card keeps nothing that another one needs: what is kept is kept
+    per card, and a look through the processes belongs to the pass that took it.
+    """
 
     def __init__(self, root: Path, backend: str, vendor: str) -> None:
         self._root = root
@@ -75,14 +79,14 @@ class Session:
         for card in self._cards.values():
             if card.is_present:
                 (asleep if card.is_suspended else awake)[card.address] = card
-        self._usage.begin(awake.values())
+        usage = self._usage.begin(awake.values())
         for device in devices:
+            value_of: Callable[[str], float] = _gone
             if device.id in awake:
-                yield self._reading(device.id, metrics, partial(self._value, awake[device.id]))
+                value_of = partial(self._value, awake[device.id], usage)
             elif device.id in asleep:
-                yield self._reading(device.id, metrics, partial(self._asleep, asleep[device.id]))
-            else:
-                yield self._reading(device.id, metrics, _gone)
+                value_of = partial(self._asleep, asleep[device.id])
+            yield self._reading(device.id, metrics, value_of)
 
     def _device(self, card: Card) -> Device:
         attributes = {"drm_card": str(card.number), "driver": card.driver}
@@ -118,7 +122,7 @@ class Session:
             self._problems.pop(address, None)
         return Reading(address, samples, failures)
 
-    def _value(self, card: Card, metric: str) -> float:
+    def _value(self, card: Card, usage: UsagePass, metric: str) -> float:
         self._sleep.forget(card)
         if metric == "utilization_percent" and card.virtual_functions:
             text = (
@@ -128,21 +132,22 @@ class Session:
             raise UnreadableError(Reason.NOT_SUPPORTED, text)
         ways: list[Way] = [
             (LEVEL_ZERO, partial(self._sysman.reader, card, metric)),
-            (KERNEL, partial(self._kernel_reader, card, metric)),
+            (KERNEL, partial(_kernel_reader, card, usage, metric)),
         ]
         if metric in rows.KERNEL_FIRST:
             ways.reverse()
         return self._sources.value(card.address, metric, ways)
-
-    def _kernel_reader(self, card: Card, metric: str) -> Callable[[], float] | None:
-        read = kernel.READERS.get(metric) or self._usage.readers.get(metric)
-        return None if read is None else partial(read, card)
 
     def _asleep(self, card: Card, metric: str) -> float:
         known = self._sysman.card(card.address)
         if known is not None:
             known.forget()
         return self._sleep.value(card, metric)
+
+
+def _kernel_reader(card: Card, usage: UsagePass, metric: str) -> Callable[[], float] | None:
+    read = kernel.READERS.get(metric) or usage.readers.get(metric)
+    return None if read is None else partial(read, card)
 
 
 def _answer(address: str, metric: str, value_of: Callable[[str], float]) -> Sample | Failure:

@@ -17,16 +17,34 @@ from accelscale_intel.files import UnreadableError
 
 @define
 class ProcessUsage:
-    """What the processes do with the cards, pass by pass.
+    """What is kept of the cards from pass to pass."""
+
+    root: Path
+    shares: dict[str, ClientShares] = field(factory=dict)
+    has_shown_memory: set[str] = field(factory=set)
+
+    def begin(self, cards: Collection[Card]) -> UsagePass:
+        """Begin a pass over these cards, all of them awake: to be looked at wakes a card."""
+        self.forget(except_for={card.address for card in cards})
+        return UsagePass(self, tuple(cards))
+
+    def forget(self, *, except_for: Collection[str] = ()) -> None:
+        """Start anew with the next pass, for all but these cards."""
+        for address, shares in list(self.shares.items()):
+            if address not in except_for:
+                shares.forget()
+
+
+@define
+class UsagePass:
+    """One pass: one look at most, and that only if a reading needs it.
 
     Every reader raises UnreadableError: with reason ``permission`` whenever a process is hidden.
     """
 
-    root: Path
-    _cards: tuple[Card, ...] = ()
+    kept: ProcessUsage
+    cards: tuple[Card, ...]
     _look: Look | UnreadableError | None = None
-    _shares: dict[str, ClientShares] = field(factory=dict)
-    _has_shown_memory: set[str] = field(factory=set)
     readers: Mapping[str, Callable[[Card], float]] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -36,22 +54,9 @@ class ProcessUsage:
             "process_count": self.process_count,
         }
 
-    def begin(self, cards: Collection[Card]) -> None:
-        """Begin a pass over these cards, all of them awake: to be read from wakes a card."""
-        self._cards = tuple(cards)
-        self._look = None
-        awake = {card.address for card in cards}
-        for address, shares in self._shares.items():
-            if address not in awake:
-                shares.forget()
-
-    def forget(self) -> None:
-        """Start anew with the next pass."""
-        self.begin(())
-
     def utilization_percent(self, card: Card) -> float:
         """Share of the time since the pass before that the clients of the card had it working."""
-        shares = self._shares.setdefault(card.address, ClientShares())
+        shares = self.kept.shares.setdefault(card.address, ClientShares())
         try:
             look, usage = self._usage(card)
         except UnreadableError:
@@ -69,8 +74,8 @@ class ProcessUsage:
             raise UnreadableError(Reason.NOT_SUPPORTED, text)
         _, usage = self._usage(card)
         if any(client.resident for client in usage.clients.values()):
-            self._has_shown_memory.add(card.address)
-        return used_bytes(usage, has_shown_memory=card.address in self._has_shown_memory)
+            self.kept.has_shown_memory.add(card.address)
+        return used_bytes(usage, has_shown_memory=card.address in self.kept.has_shown_memory)
 
     def process_count(self, card: Card) -> float:
         """Processes that hold a device file of the card, this one apart."""
@@ -78,9 +83,9 @@ class ProcessUsage:
 
     def _usage(self, card: Card) -> tuple[Look, Usage]:
         if self._look is None:
-            nodes = {node: card.address for card in self._cards for node in card.nodes}
+            nodes = {node: card.address for card in self.cards for node in card.nodes}
             try:
-                self._look = look_at(self.root, nodes)
+                self._look = look_at(self.kept.root, nodes)
             except UnreadableError as error:
                 self._look = error
         if isinstance(self._look, UnreadableError):
