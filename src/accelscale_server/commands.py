@@ -16,21 +16,22 @@ import attrs
 import typer
 
 from accelscale.cli.options import AsJson, positive_seconds
-from accelscale_server.config import ServeConfig, load
+from accelscale_server.config import AgentConfig, ServeConfig, load
 
 _EXTRA_MODULES = frozenset(
     {"google", "grpc", "grpc_health", "grpc_reflection", "prometheus_client", "pythonjsonlogger"}
 )
 
+_OPTIONS_ELSEWHERE = (
+    "Each option may also stand in the environment (--log-level as ACCELSCALE_LOG_LEVEL)"
+    " or in the TOML file of --config (log-level)."
+)
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this distribution."""
-    app.command(
-        epilog=(
-            "Each option may also stand in the environment (--log-level as ACCELSCALE_LOG_LEVEL)"
-            " or in the TOML file of --config (log-level)."
-        )
-    )(_with_options_of(ServeConfig)(serve))
+    for kind, server in ((ServeConfig, serve), (AgentConfig, agent)):
+        app.command(epilog=_OPTIONS_ELSEWHERE)(_with_options_of(kind)(server))
     app.command()(demo)
     app.command()(poll)
 
@@ -41,6 +42,14 @@ def serve(**flags: Any) -> None:
         from accelscale_server.serve import serve as answer
 
         raise typer.Exit(answer(load(ServeConfig, flags)))
+
+
+def agent(**flags: Any) -> None:
+    """Tell scalers about the devices of this node."""
+    with _server_extra("agent"):
+        from accelscale_server.agent import agent as tell
+
+        raise typer.Exit(tell(load(AgentConfig, flags)))
 
 
 def demo(

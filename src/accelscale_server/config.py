@@ -21,6 +21,9 @@ from accelscale.values import did_you_mean
 from accelscale_server.addresses import ANY_IPV6, Address, parse_address
 
 PREFIX = "ACCELSCALE_"
+METRICS_PORT = 9464
+"""Where agents and scalers serve Prometheus: the port of OpenTelemetry's exporter for it."""
+
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -52,6 +55,12 @@ def _file(text: str) -> Path:
     if not text:
         raise ValueError("must be the path of a file")
     return Path(text)
+
+
+def _name(text: str) -> str:
+    if not text.strip() or any(character.isspace() for character in text):
+        raise ValueError("must be a name without spaces")
+    return text
 
 
 def _between(least: float, most: float, unit: str) -> Callable[[str], float]:
@@ -113,6 +122,10 @@ def _interval() -> Any:
     return _option(read, "Seconds between two readings.", default=1.0, shown="1")
 
 
+def _max_streams(default: int, what: str) -> Any:
+    return _option(_count(1, 100_000), f"Streams open at one time; {what}.", default=default)
+
+
 def _own_first(kind: type, fields: list[attrs.Attribute[Any]]) -> list[attrs.Attribute[Any]]:
     """The order in which options are shown: what is particular to a command comes first."""
     return sorted(fields, key=lambda field: field.inherited)  # type: ignore[attr-defined] # no stub
@@ -144,11 +157,7 @@ class ServerConfig:
         default=10.0,
         shown="10",
     )
-    max_streams: int = _option(
-        _count(1, 100_000),
-        "Streams open at one time; KEDA opens two for each external-push trigger.",
-        default=4096,
-    )
+    max_streams: int = _max_streams(4096, "KEDA opens two for each external-push trigger")
 
 
 @frozen(field_transformer=_own_first)
@@ -159,6 +168,34 @@ class ServeConfig(ServerConfig):
     metrics_listen: Address | None = _metrics_listen(None)
     backend: tuple[str, ...] = _backend()
     interval: float = _interval()
+
+
+@frozen(field_transformer=_own_first)
+class AgentConfig(ServerConfig):
+    """The options of ``accelscale agent``."""
+
+    listen: Address = _listen(6001, "scalers")
+    metrics_listen: Address | None = _metrics_listen(Address(ANY_IPV6, METRICS_PORT))
+    node_name: str | None = _option(
+        _name,
+        "The node's name in Kubernetes; in a pod it comes from the field spec.nodeName.",
+        default=None,
+        shown="the host's name",
+    )
+    pod_resources_socket: Path = _option(
+        _file,
+        "The kubelet's PodResources socket; mount its directory, not the socket itself.",
+        default=Path("/var/lib/kubelet/pod-resources/kubelet.sock"),
+    )
+    pod_resources_interval: float = _option(
+        _between(0.1, 300.0, "seconds"),
+        "Seconds between two questions to the kubelet, whose rate limit all its clients share.",
+        default=10.0,
+        shown="10",
+    )
+    backend: tuple[str, ...] = _backend()
+    interval: float = _interval()
+    max_streams: int = _max_streams(64, "each replica of the scaler opens one")
 
 
 def load(kind: type[_C], flags: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> _C:

@@ -87,7 +87,7 @@ def evaluations_family(evaluations: Evaluations) -> Family:
 
 def monitor_families(monitor: Monitor) -> Iterator[Family]:
     """How reading goes, and the devices themselves."""
-    yield from _backend_families(monitor.states())
+    yield from backend_families(monitor.states())
     yield from device_families(monitor.snapshot(), monitor.metrics)
 
 
@@ -130,7 +130,8 @@ def _certificate_families(certificates: Certificates) -> Iterator[Family]:
     yield renewals
 
 
-def _backend_families(states: Iterable[BackendState]) -> Iterator[Family]:
+def backend_families(states: Iterable[BackendState]) -> Iterator[Family]:
+    """How reading goes, by backend."""
     label = ["backend"]
     ready = GaugeMetricFamily(
         "accelscale_backend_ready", "Whether the backend is being read.", labels=label
