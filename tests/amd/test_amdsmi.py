@@ -11,6 +11,7 @@ import pytest
 from accelscale.errors import BackendError
 from accelscale.model import Reason
 from accelscale_amd import AmdBackend
+from amd import tables
 from amd.conftest import FIRST, SECOND, Results, failure_of
 from amd.trees import GIBIBYTE, Tree
 from drivers.amdsmi.state import FakeAmdSmi
@@ -176,6 +177,25 @@ def test_the_second_die_has_no_power(
         assert "first one only" in failure.detail
 
 
+def test_energy_is_the_same_however_it_is_read(
+    fake: FakeAmdSmi, tree: Tree, backend: AmdBackend, results: Read
+) -> None:
+    """After a month at 300 W; the library rounds the unit."""
+    count = 50_000_000_000_000
+    table = tables.gpu_metrics((1, 6), energy_accumulator=count)
+    (tree.root / f"sys/devices/pci0000:00/{FIRST}/gpu_metrics").write_bytes(table)
+    fake.set("first", {"energy_count": count}).write()
+    metric = "energy_joules_total"
+    through_library = results(metric)[FIRST, metric]
+    other = AmdBackend(tree.root)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ACCELSCALE_AMD_SOURCE", "sysfs")
+        other.open()
+        (reading,) = other.read(other.devices(), [metric])
+    other.close()
+    assert reading.samples[0].value == through_library == count / 65536
+
+
 def test_the_first_temperature_that_the_card_has(fake: FakeAmdSmi, results: Read) -> None:
     gone = {"temperature_hotspot_0": None, "temperature_vram_0": 0, "temperature_hbm_2_0": 71}
     fake.set("first", {**gone, "temperature_edge_5": 97}).write()
@@ -318,3 +338,28 @@ def _until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.01)
+
+
+def test_a_library_that_fails_in_this_process_alone(
+    fake: FakeAmdSmi, backend: AmdBackend, results: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(amdsmi: object) -> None:
+        raise OSError("only here")
+
+    monkeypatch.setattr("accelscale_amd.binding.initialise", refuse)
+    assert results("utilization_percent")[FIRST, "utilization_percent"] == 1  # from the tree
+    assert fake.users == 0
+
+
+def test_one_card_without_an_address_hides_no_other(
+    fake: FakeAmdSmi, tree: Tree, backend: AmdBackend, results: Read
+) -> None:
+    tree.card(SECOND, gpu_busy_percent=77)
+    fake.device("second", SECOND, gfx_activity=5).write()
+    assert results("utilization_percent")[SECOND, "utilization_percent"] == 5
+    fake.set("second", {"error.amdsmi_get_gpu_device_bdf": 7}).write()
+    backend.close()
+    # The trial's verdict stands; in this process the address of one card cannot be had.
+    found = results("utilization_percent")
+    assert found[FIRST, "utilization_percent"] == 37
+    assert found[SECOND, "utilization_percent"] == 77

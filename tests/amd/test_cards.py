@@ -65,6 +65,17 @@ def test_the_name_of_a_card_without_a_product_name(tree: Tree, backend: AmdBacke
     ]
 
 
+def test_an_address_from_the_words_of_the_kernel(tree: Tree, backend: AmdBackend) -> None:
+    """Where the folder of a device is not named by its address."""
+    tree.card(FIRST)
+    folder = tree.root / "sys/class/drm/card7/device"
+    folder.mkdir(parents=True)
+    (folder / "vendor").write_text("0x1002\n")
+    (folder / "uevent").write_text(f"DRIVER=amdgpu\nPCI_SLOT_NAME={SECOND}\n")
+    backend.open()
+    assert ids(backend) == [FIRST, SECOND]
+
+
 def test_cards_of_others_are_not_ours(tree: Tree, backend: AmdBackend) -> None:
     tree.card(FIRST)
     tree.card("0000:41:00.0", vendor="0x10de")

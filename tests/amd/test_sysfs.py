@@ -238,3 +238,59 @@ def test_processes_that_the_kernel_does_not_show(tree: Tree, results: Read) -> N
     tree.card(FIRST)
     failure = failure_of(results("process_count")[FIRST, "process_count"])
     assert failure.reason is Reason.NOT_SUPPORTED
+
+
+def test_a_card_without_sensors(tree: Tree, results: Read) -> None:
+    """A virtual function has no hwmon."""
+    tree.card(FIRST, hwmon=None)
+    found = results()
+    for metric in ("temperature_celsius", "power_watts", "sm_clock_megahertz"):
+        failure = failure_of(found[FIRST, metric])
+        assert failure.reason is Reason.NOT_SUPPORTED
+        assert failure.permanent
+    assert found[FIRST, "utilization_percent"] == 50
+
+
+def test_a_card_without_a_memory_sensor(tree: Tree, results: Read) -> None:
+    card = tree.card(FIRST)
+    card.sensor("temp3_label", None)
+    metric = "memory_temperature_celsius"
+    failure = failure_of(results(metric)[FIRST, metric])
+    assert failure.permanent
+    assert "mem" in failure.detail
+
+
+def test_an_apu_has_no_energy_counter(tree: Tree, results: Read) -> None:
+    tree.card(FIRST).write_bytes("gpu_metrics", bytes([120, 0, 2, 2]) + bytes(116))
+    metric = "energy_joules_total"
+    assert failure_of(results(metric)[FIRST, metric]).permanent
+
+
+def test_two_dies_whose_limit_cannot_be_seen(tree: Tree, results: Read) -> None:
+    card = tree.card(FIRST, device="0x7408")
+    card.sensor("power1_average", 0)
+    card.sensor("power1_cap", None)
+    failure = failure_of(results("power_watts")[FIRST, "power_watts"])
+    assert not failure.permanent  # it may be the first die, for a moment without a reading
+
+
+def test_a_card_that_the_compute_driver_does_not_show(tree: Tree, results: Read) -> None:
+    card = tree.card(FIRST)
+    for node in (tree.root / "sys/class/kfd/kfd/topology/nodes").glob("*/properties"):
+        node.write_text("")  # as for a device that the container may not use
+    tree.process(1, queues=[1001])
+    failure = failure_of(results("process_count")[FIRST, "process_count"])
+    assert failure.reason is Reason.NOT_SUPPORTED
+    assert card.address == FIRST
+
+
+def test_a_bug_of_ours_spoils_one_metric(
+    tree: Tree, results: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree.card(FIRST)
+    monkeypatch.setattr("accelscale_amd.sysfs.processes_on", None)
+    found = results()
+    failure = failure_of(found[FIRST, "process_count"])
+    assert (failure.reason, failure.permanent) == (Reason.ERROR, False)
+    assert "TypeError" in failure.detail
+    assert found[FIRST, "utilization_percent"] == 50

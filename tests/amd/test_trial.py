@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -248,6 +249,27 @@ def test_the_copy_of_rocm_comes_first(
     monkeypatch.setenv("ROCM_PATH", str(rocm))
     fake_amdsmi.device("first", FIRST).write()
     assert "the copy of ROCm" in tried().reason
+
+
+def test_a_copy_of_rocm_that_works(
+    build_amdsmi: Callable[..., Path],
+    fake_amdsmi: FakeAmdSmi,
+    tried: Callable[..., Verdict],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    installed = importlib.util.find_spec("amdsmi")
+    assert installed is not None
+    assert installed.origin is not None
+    rocm = tmp_path / "rocm"
+    (rocm / "share/amd_smi").mkdir(parents=True)
+    (rocm / "share/amd_smi/amdsmi").symlink_to(Path(installed.origin).parent)
+    (rocm / "lib").symlink_to(build_amdsmi() / "lib")
+    monkeypatch.setenv("ROCM_PATH", str(rocm))
+    fake_amdsmi.device("first", FIRST).write()
+    verdict = tried()
+    assert verdict.works
+    assert verdict.package == str(rocm / "share/amd_smi/amdsmi")
 
 
 def test_a_trial_that_works_where_this_process_does_not(

@@ -19,12 +19,16 @@ from accelscale.model import Reason
 from accelscale_amd.files import UnreadableError
 from accelscale_amd.library import AmdSmi
 from accelscale_amd.memory_pool import MemoryPool
-from accelscale_amd.sysfs import CardFiles, no_power
+from accelscale_amd.sysfs import JOULES_PER_COUNT, CardFiles, no_power
 
 _ALL_BITS = {width: 2**width - 1 for width in (16, 32, 64)}
 _LEAST_MICROWATTS = 100_000
 """A power limit below is in watts, as a library for hypervisors has it: no card has a limit of
 0.1 W, and none one of 100 kW."""
+
+_ROUNDING = 0.005
+"""Releases give the unit of energy as 15.3 or 15.259 microjoules. In a total of many days the digits
+that are left out make kilojoules, which would be a burst when the card is next read from files."""
 
 
 class CardCalls:
@@ -150,6 +154,8 @@ class CardCalls:
         microjoules = _member(call, answer, "counter_resolution", 64)
         if count == 0 or not 0 < microjoules < 1e6:
             raise no_power(self._files.card, "energy")
+        if abs(microjoules / 1e6 - JOULES_PER_COUNT) < _ROUNDING * JOULES_PER_COUNT:
+            return count * JOULES_PER_COUNT
         return count * microjoules / 1e6
 
     def _clock(self, name: str) -> float:
