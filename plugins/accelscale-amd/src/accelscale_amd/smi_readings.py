@@ -27,8 +27,8 @@ _LEAST_MICROWATTS = 100_000
 0.1 W, and none one of 100 kW."""
 
 _ROUNDING = 0.005
-"""Releases give the unit of energy as 15.3 or 15.259 microjoules. In a total of many days the digits
-that are left out make kilojoules, which would be a burst when the card is next read from files."""
+"""Releases give the unit of energy as 15.3 or 15.259 microjoules. In a total of many days what is
+left out makes kilojoules, which would be a burst when the card is next read from files."""
 
 
 class CardCalls:
