@@ -16,11 +16,12 @@ test: .venv/development
 	$(BIN)/python -m pytest $(TEST_ARGUMENTS)
 
 # What decides about replicas is covered branch by branch.
-DECIDING := engine trigger aggregation attribution values
+DECIDING := engine trigger aggregation attribution values selectors
 coverage: .venv/development
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -q tests/test_engine.py tests/test_engine_laws.py \
-	    tests/test_trigger.py tests/test_aggregation.py tests/test_attribution.py
+	    tests/test_trigger.py tests/test_aggregation.py tests/test_attribution.py \
+	    tests/test_selectors.py
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --show-missing --fail-under=100 \
 	    --include='$(shell echo $(DECIDING:%=*/accelscale/%.py) | tr ' ' ',')'

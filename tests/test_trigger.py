@@ -75,6 +75,9 @@ def test_every_key_is_read() -> None:
     assert trigger.metric_type is MetricType.VALUE
     assert trigger.metric_name == "gpumemory"
     assert trigger.max_age == 30.0
+    assert trigger.pod_selector is not None
+    assert trigger.pod_selector.matches({"app": "vllm", "tier": "gold"})
+    assert not trigger.pod_selector.matches({"tier": "gold"})
 
 
 def test_every_key_of_the_table_fills_a_field_of_its_own() -> None:
@@ -298,6 +301,12 @@ def test_other_metric_types_are_refused(metric_type: str) -> None:
 def test_scopes_that_a_server_cannot_see_are_refused() -> None:
     assert parse_trigger(GOOD, scopes=("node",)).scope == "node"
     assert "knows no pods" in faults({**GOOD, "scope": "workload"}, scopes=("node",))["scope"]
+
+
+def test_a_pod_selector_that_is_none_is_refused() -> None:
+    found = faults({**GOOD, "podSelector": "app in vllm"})
+    assert "'app in vllm' is no label; a label selector is written" in found["podSelector"]
+    assert parse_trigger({**GOOD, "podSelector": ""}).pod_selector is None
 
 
 @pytest.mark.parametrize("key", ["container", "podSelector"])

@@ -19,6 +19,7 @@ from accelscale.errors import ConfigurationError, Fault
 from accelscale.metrics import METRICS, Kind, Metric
 from accelscale.model import Series
 from accelscale.profiles import PROFILES
+from accelscale.selectors import Selector, parse_selector
 
 SCOPES = ("workload", "node", "cluster")
 
@@ -165,8 +166,12 @@ class Trigger:
     container: str | None = _key(
         "container", str, "Only devices that this container holds.", default=None, shown="any"
     )
-    pod_selector: str | None = _key(
-        "podSelector", str, "Only pods with these labels.", default=None, shown="all"
+    pod_selector: Selector | None = _key(
+        "podSelector",
+        parse_selector,
+        "Only pods with these labels, as a label selector of Kubernetes.",
+        default=None,
+        shown="all",
     )
     missing: str = _key(
         "missing",
