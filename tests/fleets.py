@@ -34,17 +34,25 @@ def fleet(
     unready: Sequence[str] = (),
     covered: bool = True,
     peaks: Mapping[str, float] | None = None,
+    problems: Mapping[str, str] | None = None,
 ) -> tuple[Trigger, Snapshot, Workload]:
     """The arguments of ``evaluate`` for pods that hold devices with these readings.
 
     ``starting`` pods were never Ready, ``unready`` ones were; ``peaks`` are the maxima over
-    ``idleAfter`` of the devices of a pod, where they differ from its readings.
+    ``idleAfter`` of the devices of a pod, where they differ from its readings. ``problems`` say of
+    a pod why not all of its devices are known.
     """
     devices, series, failures, replicas = [], {}, {}, []
     for pod, readings in pods.items():
         ids = tuple(f"{pod}/{index}" for index in range(len(readings)))
         replicas.append(
-            Replica(pod, ids, ready=pod not in (*starting, *unready), was_ready=pod not in starting)
+            Replica(
+                pod,
+                ids,
+                ready=pod not in (*starting, *unready),
+                was_ready=pod not in starting,
+                problem=(problems or {}).get(pod, ""),
+            )
         )
         for device_id, reading in zip(ids, readings, strict=True):
             devices.append(Device(device_id, "Toy", "toy", "toy"))

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from accelscale.attribution import node_workload
+from accelscale.attribution import counted_devices, node_workload
 from accelscale.errors import NoDataError, NotFoundError, UnsupportedError
-from accelscale.model import Device, Failure, Reason, Snapshot
+from accelscale.model import Device, Failure, Reason, Replica, Snapshot, Workload
 from fleets import NOW, trigger
 
 CARD_A = Device("GPU-aaaa", "Big", "nvidia", "nvidia", pci_address="0000:1b:00.0", node="n1")
@@ -65,7 +65,7 @@ def test_keys_narrow_the_devices(keys: dict[str, str], expected: list[str]) -> N
         ({"devices": "GPU-x"}, "no device GPU-x; devices seen: .*GPU-aaaa, GPU-bbbb"),
         ({"devices": "GPU-aaaa,GPU-x"}, "no device GPU-x"),
         ({"vendor": "intel"}, "no device of vendor intel; vendors seen: amd, nvidia"),
-        ({"node": "n3"}, "no node n3; known: n1, n2"),
+        ({"node": "n3"}, "no node n3; nodes seen: n1, n2"),
     ],
 )
 def test_what_does_not_exist_is_named_with_what_does(keys: dict[str, str], words: str) -> None:
@@ -115,3 +115,125 @@ def test_partitions_count_without_their_card_in_sight() -> None:
 def test_what_is_named_one_by_one_counts_as_written() -> None:
     assert counted(snapshot(CARD_A, *SLICES), devices="GPU-aaaa,MIG-1") == ["GPU-aaaa", "MIG-1"]
     assert counted(snapshot(CARD_A, *SLICES), devices="0000:1b:00.0") == ["GPU-aaaa"]
+
+
+def test_of_many_names_and_problems_some_are_shown() -> None:
+    many = [Device(f"card-{n:02}", "Toy", "toy", "toy") for n in range(25)]
+    with pytest.raises(NotFoundError, match="card-19 and 5 more"):
+        counted(snapshot(*many), devices="card-99")
+    with pytest.raises(NoDataError, match=r"a-2: silent; and 2 more$"):
+        counted(
+            snapshot(*many, problems=dict.fromkeys(map("a-{}".format, range(5)), "silent")),
+            devices="x",
+        )
+
+
+def test_the_workload_of_scope_cluster_is_the_cluster() -> None:
+    assert node_workload(trigger(scope="cluster"), snapshot(CARD_A)).name == "the cluster"
+    assert node_workload(trigger(scope="node", node="n1"), snapshot(CARD_A)).name == "n1"
+
+
+# The devices of a workload. In a fleet a device's id begins with its node.
+
+LEFT = Device("n1/GPU-aaaa", "Big", "nvidia", "nvidia", node="n1", pci_address="0000:1b:00.0")
+RIGHT = Device("n2/0000:03:00.0", "Red", "amd", "amd", node="n2", pci_address="0000:03:00.0")
+
+
+def web(**pods: str) -> Workload:
+    """Pods with the devices that they hold, separated by spaces."""
+    replicas = tuple(Replica(name, tuple(devices.split())) for name, devices in pods.items())
+    return Workload("web", replicas, "shop", "workload")
+
+
+def held(workload: Workload, seen: Snapshot, **keys: str) -> dict[str, tuple[str, ...]]:
+    found = counted_devices(trigger(scope="workload", **keys), workload, seen)
+    assert (found.name, found.namespace, found.scope) == ("web", "shop", "workload")
+    return {replica.name: replica.devices for replica in found.replicas}
+
+
+BOTH = web(a="n1/GPU-aaaa", b="n2/0000:03:00.0")
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"vendor": "amd"},
+        {"node": "n2"},
+        {"devices": "0000:03:00.0"},
+        {"devices": "n2/0000:03:00.0"},
+        {"devices": "00000000:03:00.0,GPU-x"},
+    ],
+)
+def test_keys_leave_the_replicas_that_hold_such_devices(keys: dict[str, str]) -> None:
+    assert held(BOTH, snapshot(LEFT, RIGHT), **keys) == {"b": ("n2/0000:03:00.0",)}
+
+
+def test_without_keys_all_devices_of_a_workload_count() -> None:
+    assert held(BOTH, snapshot(LEFT, RIGHT)) == {"a": ("n1/GPU-aaaa",), "b": ("n2/0000:03:00.0",)}
+    assert held(web(), snapshot()) == {}
+
+
+def test_of_a_replica_the_devices_count_that_the_keys_leave() -> None:
+    workload = web(a="n1/GPU-aaaa n2/0000:03:00.0")
+    assert held(workload, snapshot(LEFT, RIGHT), vendor="nvidia") == {"a": ("n1/GPU-aaaa",)}
+
+
+def test_a_device_that_is_not_known_may_be_the_one_that_is_meant() -> None:
+    assert held(BOTH, snapshot(LEFT), vendor="amd") == {"b": ("n2/0000:03:00.0",)}
+
+
+def test_a_replica_of_which_nothing_is_known_stays_and_is_silent() -> None:
+    unknown = Replica("c", (), problem="no agent of n3 was heard")
+    starting = Replica("d", (), was_ready=False)
+    workload = Workload("web", (*BOTH.replicas, unknown, starting), "shop", "workload")
+    found = counted_devices(trigger(scope="workload", node="n1"), workload, snapshot(LEFT, RIGHT))
+    assert [replica.name for replica in found.replicas] == ["a", "c", "d"]
+
+
+def test_keys_that_leave_nothing_are_answered_with_what_there_is() -> None:
+    with pytest.raises(
+        NotFoundError, match=r"vendor=intel leaves none .* of web, which are n1/GPU-aaaa \(nvidia\)"
+    ):
+        held(BOTH, snapshot(LEFT, RIGHT), vendor="intel")
+    many = web(a=" ".join(f"n1/card-{n}" for n in range(5)))
+    cards = [Device(f"n1/card-{n}", "Toy", "toy", "toy", node="n1") for n in range(4)]
+    assert held(many, snapshot(*cards), node="n9") == {"a": ("n1/card-4",)}
+    cards.append(Device("n1/card-4", "Toy", "toy", "toy", node="n1"))
+    with pytest.raises(
+        NotFoundError, match=r"node=n9, devices=x leaves .* n1/card-2 \(toy\) and 2 more"
+    ):
+        held(many, snapshot(*cards), node="n9", devices="x")
+
+
+def test_a_device_that_never_has_the_metric_counts_only_if_its_replica_has_no_other() -> None:
+    lacking = {RIGHT.id: "utilization_percent"}
+    seen = snapshot(LEFT, RIGHT, lacking=lacking)
+    assert held(web(a="n1/GPU-aaaa n2/0000:03:00.0"), seen) == {"a": ("n1/GPU-aaaa",)}
+    assert held(BOTH, seen) == {"a": ("n1/GPU-aaaa",), "b": ("n2/0000:03:00.0",)}
+
+
+def test_a_workload_that_can_never_have_the_metric_is_told_so() -> None:
+    lacking = {LEFT.id: "utilization_percent", RIGHT.id: "utilization_percent"}
+    seen = snapshot(LEFT, RIGHT, lacking=lacking)
+    with pytest.raises(
+        UnsupportedError, match="Big: not on this model; Red: not on this model"
+    ) as caught:
+        held(BOTH, seen)
+    assert caught.value.reason is Reason.NOT_SUPPORTED
+    unknown = Replica("c", (), problem="no agent of n3 was heard")
+    workload = Workload("web", (*BOTH.replicas, unknown))
+    assert len(counted_devices(trigger(), workload, seen).replicas) == 3
+
+
+def test_a_device_is_shared_by_the_replicas_that_hold_it_and_have_been_ready() -> None:
+    card = ("n1/GPU-aaaa",)
+    replicas = (
+        Replica("a", card),
+        Replica("b", (*card, "n2/0000:03:00.0")),
+        Replica("starting", card, ready=False, was_ready=False),
+    )
+    seen = snapshot(LEFT, RIGHT)
+    found = counted_devices(trigger(), Workload("web", replicas), seen).replicas
+    assert [dict(replica.shares) for replica in found[:2]] == [{"n1/GPU-aaaa": 0.5}] * 2
+    alone = counted_devices(trigger(), Workload("web", replicas[1:]), seen).replicas
+    assert [dict(replica.shares) for replica in alone] == [{}, {}]

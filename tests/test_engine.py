@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pytest
+from attrs import evolve
 
 from accelscale.engine import Evaluation, evaluate, failed_evaluation, max_age_of
 from accelscale.errors import AccelscaleError, NoDataError, NotFoundError, UnsupportedError
-from accelscale.model import Reason, Workload
+from accelscale.model import Failure, Reason, Replica, Workload
+from accelscale.trigger import Trigger
 from fleets import NOW, Reading, fleet, trigger
 
 LOST = Reason.LOST
@@ -97,6 +100,15 @@ def test_a_sample_counts_until_its_age() -> None:
 def test_the_message_names_device_reason_and_age() -> None:
     with pytest.raises(NoDataError, match=r"Toy pod-0/0: stale \(no newer reading\), 12\.0 s old"):
         run(pods=one_each((50.0, 12.0))).metric_value()
+
+
+def test_the_message_gives_the_reason_why_there_is_no_newer_reading() -> None:
+    wanted, snapshot, workload = fleet(trigger(), one_each((50.0, 12.0)))
+    failure = Failure("pod-0/0", wanted.metric, Reason.TIMEOUT, "the driver hangs", NOW)
+    failures = {("pod-0/0", wanted.metric): failure}
+    evaluation = evaluate(wanted, evolve(snapshot, failures=failures), workload, now=NOW)
+    with pytest.raises(NoDataError, match=r"timeout \(the driver hangs\), 12\.0 s old"):
+        evaluation.metric_value()
 
 
 def test_a_long_message_is_cut() -> None:
@@ -199,7 +211,33 @@ def test_ignore_leaves_silent_ones_out() -> None:
 
 
 def test_a_replica_reports_with_the_devices_that_do() -> None:
-    assert value(run(pods={"a": [40.0, LOST, 60.0]})) == 50.0
+    assert value(run(trigger(missing="ignore"), pods={"a": [40.0, LOST, 60.0]})) == 50.0
+    (figure,) = run(pods={"a": [40.0, LOST, 60.0]}).replicas
+    assert figure.value == 50.0
+    assert value(run(trigger(missing="error"), pods={"a": [60.0, LOST, 60.0]})) == 190.0 / 3
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "readings", "expected", "fill"),
+    [
+        # They ask for fewer: the lost one counts the threshold, and never less than it seemed.
+        ("mean", [20.0, 20.0, LOST], 110.0 / 3, "threshold"),
+        ("max", [20.0, 30.0, LOST], 70.0, "threshold"),
+        ("min", [20.0, 30.0, LOST], 20.0, "threshold"),
+        ("p50", [20.0, LOST], 20.0, "threshold"),
+        # They ask for more: it counts 0.
+        ("mean", [200.0, 100.0, LOST], 100.0, "zero"),
+        ("max", [20.0, 90.0, LOST], 90.0, "none"),
+        # That turns the direction round: no change.
+        ("mean", [80.0, 100.0, LOST], 70.0, "no change"),
+        ("min", [90.0, 100.0, LOST], 70.0, "no change"),
+    ],
+)
+def test_a_lost_device_makes_no_replica_look_idler(
+    aggregation: str, readings: list[Reading], expected: float, fill: str
+) -> None:
+    evaluation = run(trigger(aggregation=aggregation), pods={"a": readings})
+    assert (value(evaluation), evaluation.fill) == (pytest.approx(expected), fill)
 
 
 def test_a_sum_with_a_part_missing_is_no_sum_but_a_floor() -> None:
@@ -210,6 +248,68 @@ def test_a_sum_with_a_part_missing_is_no_sum_but_a_floor() -> None:
     assert (value(high), high.fill) == (700.0, "zero")
     ignoring = trigger(aggregation="sum", missing="ignore")
     assert value(run(ignoring, pods={"a": [10.0, 20.0], "b": [15.0, LOST]})) == 45.0
+
+
+@pytest.mark.parametrize("missing", ["hold", "error"])
+def test_a_replica_whose_devices_are_not_known_is_silent(missing: str) -> None:
+    wanted = trigger(missing=missing)
+    why = {"pod-1": "no agent of node-b was heard"}
+    evaluation = run(wanted, pods={"pod-0": [100.0], "pod-1": []}, problems=why)
+    assert value(evaluation) == (140.0 if missing == "hold" else NoDataError)
+    with pytest.raises(NoDataError, match="pod-1: no agent of node-b was heard"):
+        run(wanted, pods={"pod-0": [LOST], "pod-1": []}, problems=why).metric_value()
+    with pytest.raises(NoDataError, match="pod-1: none of its devices is known"):
+        run(wanted, pods={"pod-1": []}).metric_value()
+
+
+def test_of_a_replica_some_of_whose_devices_are_not_known_the_others_count() -> None:
+    group = {"group-0": [20.0]}
+    evaluation = run(pods=group, problems={"group-0": "no agent of node-b was heard"})
+    assert (value(evaluation), evaluation.fill) == (45.0, "threshold")
+    assert active(run(pods=group)) is True
+    idle = run(pods={"group-0": [0.0]}, problems={"group-0": "no agent of node-b was heard"})
+    with pytest.raises(NoDataError, match="may be busy: group-0: no agent of node-b was heard"):
+        idle.is_active()
+
+
+# Devices that replicas share.
+
+
+def on_one_card(
+    reading: float, pods: int, wanted: Trigger, parts: Sequence[float] = ()
+) -> Evaluation:
+    """Pods that hold the same device, with equal parts of it unless they are given."""
+    _, snapshot, workload = fleet(wanted, {"card": [reading]})
+    parts = parts or [1 / pods] * pods
+    shares = [{"card/0": part} for part in parts]
+    replicas = tuple(Replica(f"pod-{n}", ("card/0",), shares=s) for n, s in enumerate(shares))
+    return evaluate(wanted, snapshot, evolve(workload, replicas=replicas), now=NOW)
+
+
+@pytest.mark.parametrize("aggregation", ["sum", "mean", "max", "p50"])
+def test_a_card_that_four_pods_share_counts_once(aggregation: str) -> None:
+    evaluation = on_one_card(70.0, 4, trigger(aggregation=aggregation))
+    assert value(evaluation) == 70.0
+    assert [figure.value for figure in evaluation.replicas] == [17.5] * 4
+    by_value = trigger(aggregation=aggregation, metricType="Value")
+    assert value(on_one_card(70.0, 4, by_value)) == 17.5
+
+
+def test_shares_need_not_be_equal() -> None:
+    evaluation = on_one_card(80.0, 2, trigger(), parts=[0.75, 0.25])
+    assert [figure.value for figure in evaluation.replicas] == [60.0, 20.0]
+
+
+@pytest.mark.parametrize("over_replicas", ["max", "min", "p50"])
+def test_where_nothing_is_added_up_each_replica_sees_the_whole_figure(over_replicas: str) -> None:
+    wanted = trigger(replicaAggregation=over_replicas, metricType="Value")
+    assert value(on_one_card(80.0, 4, wanted)) == 80.0
+
+
+def test_a_shared_card_that_is_busy_keeps_the_workload_active() -> None:
+    assert on_one_card(8.0, 4, trigger(activationThreshold="5")).activation_value == 8.0
+    by_sum = trigger(activationThreshold="5", replicaAggregation="sum")
+    assert on_one_card(8.0, 4, by_sum).activation_value == 8.0
 
 
 # Activity.
@@ -267,6 +367,15 @@ def test_idle_after_keeps_a_workload_active_for_that_long() -> None:
     assert active(run(wanted, pods=one_each(0.0, 0.0), peaks={"pod-1": 5.0})) is False
     with pytest.raises(NoDataError, match="600 s"):
         run(wanted, pods=one_each(0.0), covered=False).is_active()
+
+
+def test_without_the_past_that_an_idle_verdict_needs_there_is_a_value_and_no_verdict() -> None:
+    wanted, snapshot, workload = fleet(trigger(idleAfter="10m"), one_each(0.0))
+    series = {key: found for key, found in snapshot.series.items() if key[1] == wanted.series}
+    evaluation = evaluate(wanted, evolve(snapshot, series=series), workload, now=NOW)
+    assert value(evaluation) == 0.0
+    with pytest.raises(NoDataError, match="no reading yet"):
+        evaluation.is_active()
 
 
 def test_busy_now_is_active_even_if_idle_after_is_shorter_than_the_window() -> None:

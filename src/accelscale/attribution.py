@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+
+from attrs import evolve
 
 from accelscale.errors import NoDataError, NotFoundError, UnsupportedError
 from accelscale.model import (
@@ -14,6 +17,12 @@ from accelscale.model import (
     normal_pci_address,
 )
 from accelscale.trigger import Trigger
+
+MOST_NAMED = 3
+"""Devices of a workload, or problems, that an error names."""
+
+MOST_KNOWN = 20
+"""Names to choose from that an error lists."""
 
 
 def node_workload(trigger: Trigger, snapshot: Snapshot) -> Workload:
@@ -30,10 +39,37 @@ def node_workload(trigger: Trigger, snapshot: Snapshot) -> Workload:
     selected = select_devices(trigger, snapshot)
     capable = [device for device in selected if not lacks(snapshot, device.id, trigger.metric)]
     if not capable:
-        raise UnsupportedError(_unsupported_text(trigger, selected, snapshot))
+        text = _unsupported_text(trigger, selected, snapshot)
+        raise UnsupportedError(text, reason=Reason.NOT_SUPPORTED)
     counted = _without_double_count(trigger, snapshot, capable)
     replicas = tuple(Replica(device.id, (device.id,)) for device in counted)
-    return Workload(trigger.node or "this node", replicas, scope=trigger.scope)
+    everything = "the cluster" if trigger.scope == "cluster" else "this node"
+    return Workload(trigger.node or everything, replicas, scope=trigger.scope)
+
+
+def counted_devices(trigger: Trigger, workload: Workload, snapshot: Snapshot) -> Workload:
+    """The workload with those of its devices that count for the trigger, and its shares of them.
+
+    ``snapshot`` holds the devices of the workload as far as they are known. A replica all of whose
+    devices the trigger leaves out is left out, and so is a device that never has the metric where
+    others of its replica do. A device that several replicas hold is shared equally by those that
+    have been Ready.
+
+    Raises:
+        NotFoundError: the trigger leaves none of the devices.
+        UnsupportedError: none of the devices can ever give the metric.
+    """
+    known = {device.id: device for device in snapshot.devices}
+    replicas = []
+    for replica in workload.replicas:
+        chosen = tuple(d for d in replica.devices if _wanted(trigger, d, known.get(d)))
+        if chosen or replica.problem or not replica.devices:
+            capable = tuple(d for d in chosen if not lacks(snapshot, d, trigger.metric))
+            replicas.append(evolve(replica, devices=capable or chosen))
+    if workload.replicas and not replicas:
+        raise NotFoundError(_nothing_left(trigger, workload, known))
+    _require(trigger, replicas, snapshot, known)
+    return evolve(workload, replicas=_with_shares(replicas))
 
 
 def select_devices(trigger: Trigger, snapshot: Snapshot) -> tuple[Device, ...]:
@@ -47,13 +83,59 @@ def select_devices(trigger: Trigger, snapshot: Snapshot) -> tuple[Device, ...]:
         raise NoDataError(_nothing_seen(snapshot), reason=Reason.ERROR)
     if trigger.node is not None:
         devices = tuple(device for device in devices if device.node == trigger.node)
-        _need(devices, f"node {trigger.node}", {device.node for device in snapshot.devices})
+        _need_seen(devices, snapshot, f"node {trigger.node}", "nodes")
     if trigger.vendor is not None:
         devices = tuple(device for device in devices if device.vendor == trigger.vendor)
         _need_seen(devices, snapshot, f"device of vendor {trigger.vendor}", "vendors")
     if trigger.devices:
         devices = _named(trigger.devices, devices, snapshot)
     return devices
+
+
+def _wanted(trigger: Trigger, device_id: str, device: Device | None) -> bool:
+    """Whether the keys of the trigger leave this device; one that is not known may be meant."""
+    if device is None:
+        return True
+    if trigger.node is not None and device.node != trigger.node:
+        return False
+    if trigger.vendor is not None and device.vendor != trigger.vendor:
+        return False
+    return not trigger.devices or any(_is_called(device, text) for text in trigger.devices)
+
+
+def _nothing_left(trigger: Trigger, workload: Workload, known: Mapping[str, Device]) -> str:
+    keys = {"node": trigger.node, "vendor": trigger.vendor, "devices": ",".join(trigger.devices)}
+    written = ", ".join(f"{key}={text}" for key, text in keys.items() if text)
+    held = dict.fromkeys(d for replica in workload.replicas for d in replica.devices)
+    texts = [f"{d} ({known[d].vendor})" if d in known else d for d in held]
+    more = f" and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else ""
+    shown = ", ".join(texts[:MOST_NAMED])
+    return f"{written} leaves none of the devices of {workload.name}, which are {shown}{more}"
+
+
+def _require(
+    trigger: Trigger,
+    replicas: Collection[Replica],
+    snapshot: Snapshot,
+    known: Mapping[str, Device],
+) -> None:
+    held = dict.fromkeys(d for replica in replicas for d in replica.devices)
+    if not held or any(replica.problem for replica in replicas):
+        return
+    if all(lacks(snapshot, d, trigger.metric) for d in held):
+        devices = [known[d] for d in held if d in known]
+        raise UnsupportedError(
+            _unsupported_text(trigger, devices, snapshot), reason=Reason.NOT_SUPPORTED
+        )
+
+
+def _with_shares(replicas: Collection[Replica]) -> tuple[Replica, ...]:
+    """A figure of a device that replicas share is divided among those that can report."""
+    holders = Counter(d for replica in replicas if replica.was_ready for d in replica.devices)
+    return tuple(
+        evolve(replica, shares={d: 1 / holders[d] for d in replica.devices if holders[d] > 1})
+        for replica in replicas
+    )
 
 
 def lacks(snapshot: Snapshot, device_id: str, metric: str) -> bool:
@@ -67,34 +149,42 @@ def _named(
 ) -> tuple[Device, ...]:
     found = []
     for text in dict.fromkeys(wanted):
-        spellings = {text.lower(), normal_pci_address(text)}
-        matches = [
-            device
-            for device in devices
-            if device.id.lower() in spellings
-            or normal_pci_address(device.id) in spellings
-            or (device.pci_address in spellings and device.parent is None)
-        ]
+        matches = [device for device in devices if _is_called(device, text)]
         _need_seen(matches, snapshot, f"device {text}", "devices")
         found.extend(matches)
     return tuple(dict.fromkeys(found))
 
 
-def _need(found: Collection[object], what: str, names: Collection[str | None]) -> None:
-    if not found:
-        known = ", ".join(sorted(name for name in names if name)) or "none"
-        raise NotFoundError(f"no {what}; known: {known}")
+def _is_called(device: Device, text: str) -> bool:
+    """Whether this is a name of the device: its id, with or without the node, or its address."""
+    spellings = {text.lower(), normal_pci_address(text)}
+    own = device.id.removeprefix(f"{device.node}/")
+    return (
+        device.id.lower() in spellings
+        or own.lower() in spellings
+        or normal_pci_address(own) in spellings
+        or (device.pci_address in spellings and device.parent is None)
+    )
 
 
 def _need_seen(found: Collection[Device], snapshot: Snapshot, what: str, kind: str) -> None:
-    """As `_need`, but while a backend cannot read, what it would show may well exist."""
+    """Something must have been found; but what cannot be read at present may well exist."""
     if found:
         return
-    known = {device.vendor if kind == "vendors" else device.id for device in snapshot.devices}
-    text = f"no {what}; {kind} seen: {', '.join(sorted(known))}"
+    seen = {_NAMES[kind](device) for device in snapshot.devices}
+    names = sorted(name for name in seen if name)
+    more = f" and {len(names) - MOST_KNOWN} more" if len(names) > MOST_KNOWN else ""
+    text = f"no {what}; {kind} seen: {', '.join(names[:MOST_KNOWN]) or 'none'}{more}"
     if snapshot.problems:
         raise NoDataError(f"{text}. {_problems(snapshot)}", reason=Reason.ERROR)
     raise NotFoundError(text)
+
+
+_NAMES: Mapping[str, Callable[[Device], str | None]] = {
+    "devices": lambda device: device.id,
+    "vendors": lambda device: device.vendor,
+    "nodes": lambda device: device.node,
+}
 
 
 def _without_double_count(
@@ -108,21 +198,18 @@ def _without_double_count(
         for device in devices
         if device.parent is not None and _gives(snapshot, device.id, trigger.metric)
     }
+    ids = {device.id for device in devices}
     return [
         device
         for device in devices
         if device.id not in split
-        and (device.parent is None or device.parent in split or _orphan(device, devices))
+        and (device.parent is None or device.parent in split or device.parent not in ids)
     ]
 
 
 def _gives(snapshot: Snapshot, device_id: str, metric: str) -> bool:
     failure = snapshot.failure(device_id, metric)
     return failure is None or failure.reason is not Reason.NOT_SUPPORTED
-
-
-def _orphan(device: Device, devices: list[Device]) -> bool:
-    return all(other.id != device.parent for other in devices)
 
 
 def _unsupported_text(trigger: Trigger, devices: Collection[Device], snapshot: Snapshot) -> str:
@@ -141,4 +228,6 @@ def _nothing_seen(snapshot: Snapshot) -> str:
 
 
 def _problems(snapshot: Snapshot) -> str:
-    return "; ".join(f"{name}: {text}" for name, text in sorted(snapshot.problems.items()))
+    texts = [f"{name}: {text}" for name, text in sorted(snapshot.problems.items())]
+    more = [f"and {len(texts) - MOST_NAMED} more"] if len(texts) > MOST_NAMED else []
+    return "; ".join(texts[:MOST_NAMED] + more)

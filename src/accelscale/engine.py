@@ -4,13 +4,17 @@ The value is what the HPA gets, the verdict (active or not) is what KEDA gets, a
 one look at one snapshot. A replica without a fresh sample is *silent*; `Trigger.missing` says what
 that means. With ``hold`` it is filled in as the HPA fills in missing pods for its own metrics
 (``replica_calculator.go`` of Kubernetes), so a fault alone never asks for fewer replicas.
+
+A device that replicas of a workload share counts once: in a sum or a mean over replicas each has
+its share of the figure. A maximum, a minimum or a percentile looks at what the devices of a replica
+read, and nothing is added up there, so it sees the whole figure.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from attrs import evolve, frozen
 
@@ -29,6 +33,9 @@ from accelscale.model import (
 from accelscale.trigger import MetricType, Trigger
 from accelscale.values import LARGEST
 
+MOST_NAMED = 3
+"""Silent ones that an error names one by one."""
+
 
 @frozen
 class DeviceFigure:
@@ -44,21 +51,24 @@ class DeviceFigure:
 class ReplicaFigure:
     """One replica's part.
 
-    ``value`` is None for a silent one; ``floor`` is then what is known all the same (the sum over
-    those of its devices that did report), and ``counted`` what stood for it in the sum.
+    ``value`` is what its reporting devices say, None for a silent one. ``least`` and ``filled`` are
+    what it comes to if the devices that do not report are at 0, and if they are at the threshold;
+    where all report, they are the value. ``counted`` is what stood for the replica in the end.
     """
 
     replica: Replica
     value: float | None
-    floor: float
+    least: float
+    filled: float
     activation: float | None
     devices: tuple[DeviceFigure, ...]
     counted: float | None = None
 
     @property
     def complete(self) -> bool:
-        """Whether every device reported, so that nothing busy can hide here."""
-        return self.value is not None and all(d.failure is None for d in self.devices)
+        """Whether every device is known and reported, so that nothing busy can hide here."""
+        known = self.value is not None and not self.replica.problem
+        return known and all(d.failure is None for d in self.devices)
 
     @property
     def covered(self) -> bool:
@@ -163,21 +173,32 @@ def _replica_figure(
     devices = tuple(
         _device_figure(trigger, snapshot, device_id, oldest) for device_id in replica.devices
     )
-    values = [d.value.value for d in devices if d.value is not None]
-    if not values or not replica.was_ready:
-        return ReplicaFigure(replica, None, 0.0, None, devices)
+    reporting = [(d, d.value) for d in devices if d.value is not None]
+    if not reporting or not replica.was_ready:
+        return ReplicaFigure(replica, None, 0.0, trigger.threshold, None, devices)
     combine = aggregation(trigger.aggregation)
-    value: float | None = combine(values)
-    floor = 0.0
-    partial = len(values) < len(devices) and trigger.missing != "ignore"
-    if trigger.aggregation == "sum" and partial:
-        value, floor = None, combine(values)  # a sum with a part missing is no sum
-    peaks = [
-        max(d.value.value, d.idle.value if d.idle is not None else d.value.value)
-        for d in devices
-        if d.value is not None
-    ]
-    return ReplicaFigure(replica, value, floor, combine(peaks), devices)
+    shares = _shares(replica, trigger.replica_aggregation)
+    peak = combine([_peak(d, value) * shares.get(d.device_id, 1.0) for d, value in reporting])
+    shares = _shares(replica, trigger.resolved_replica_aggregation)
+    values = [value.value * shares.get(d.device_id, 1.0) for d, value in reporting]
+    known = combine(values)
+    lacking = len(devices) - len(reporting) + bool(replica.problem)
+    if not lacking or trigger.missing == "ignore":
+        return ReplicaFigure(replica, known, known, known, peak, devices)
+    least = combine([*values, *[0.0] * lacking])
+    if trigger.aggregation == "sum":  # with a part missing it is no sum
+        return ReplicaFigure(replica, None, least, max(least, trigger.threshold), peak, devices)
+    filled = combine([*values, *[trigger.threshold] * lacking])
+    return ReplicaFigure(replica, known, least, max(known, filled), peak, devices)
+
+
+def _shares(replica: Replica, over_replicas: str) -> Mapping[str, float]:
+    """The replica's part of each device that it shares, where replicas are added up."""
+    return replica.shares if over_replicas in ("sum", "mean") else {}
+
+
+def _peak(figure: DeviceFigure, value: SeriesValue) -> float:
+    return value.value if figure.idle is None else max(value.value, figure.idle.value)
 
 
 def _device_figure(
@@ -219,7 +240,7 @@ def _value(
         trigger.missing == "error" and silent_once_ready
     ):
         return no_data(trigger, figures, snapshot, now), "none", figures
-    if not silent or trigger.missing == "ignore":
+    if trigger.missing == "ignore" or all(f.value == f.least == f.filled for f in figures):
         figures = tuple(evolve(f, counted=f.value) for f in figures)
         return _total(trigger, reporting, figures), "none", figures
     return _held(trigger, reporting, figures)
@@ -228,20 +249,18 @@ def _value(
 def _held(
     trigger: Trigger, reporting: Sequence[float], figures: tuple[ReplicaFigure, ...]
 ) -> tuple[float | AccelscaleError, str, tuple[ReplicaFigure, ...]]:
-    """Silent replicas as the HPA treats missing pods: never in favour of the direction."""
+    """What is silent as the HPA treats missing pods: never in favour of the direction."""
     threshold = trigger.threshold
     before = _usage(trigger, reporting)
-    fill = 0.0 if before > threshold else threshold
-    figures = tuple(
-        evolve(f, counted=f.value if f.value is not None else max(f.floor, fill)) for f in figures
-    )
-    counted = [f.counted for f in figures if f.counted is not None]
+    upwards = before > threshold
+    counted = [f.least if upwards else f.filled for f in figures]
+    figures = tuple(evolve(f, counted=c) for f, c in zip(figures, counted, strict=True))
     after = _usage(trigger, counted)
-    if before == threshold or (before > threshold) != (after > threshold):
+    if before == threshold or upwards != (after > threshold):
         summed = trigger.resolved_replica_aggregation == "sum"
         no_change = threshold * len(figures) if summed else threshold
         return no_change, "no change", figures
-    return _total(trigger, counted, figures), "zero" if fill == 0.0 else "threshold", figures
+    return _total(trigger, counted, figures), "zero" if upwards else "threshold", figures
 
 
 def _usage(trigger: Trigger, values: Sequence[float]) -> float:
@@ -322,20 +341,26 @@ def no_data(
     now: float,
     why: str = "",
 ) -> NoDataError:
-    """The error that names the silent ones: device or replica, reason and age; at most three."""
-    texts, reasons = [], []
-    for figure in figures:
-        for part in figure.devices:
-            if part.failure is not None:
-                texts.append(_silent_text(part.failure, snapshot, now))
-                reasons.append(part.failure.reason)
-        if not figure.replica.was_ready:
-            texts.append(f"{figure.replica.name} is still starting")
-    shown = "; ".join(texts[:3]) + (f"; and {len(texts) - 3} more" if len(texts) > 3 else "")
+    """The error that names the silent ones: device or replica, reason and age; a few of them."""
+    silent = [failure for failure in map(_why_silent, figures) if failure is not None]
+    missing = [d.failure for f in figures for d in f.devices if d.failure is not None]
+    texts = [_silent_text(failure, snapshot, now) for failure in missing[:MOST_NAMED]]
+    texts += silent[: MOST_NAMED - len(texts)]
+    more = len(missing) + len(silent) - len(texts)
+    shown = "; ".join(texts) + (f"; and {more} more" if more else "")
     reporting = sum(1 for f in figures if f.value is not None)
     lead = f"no fresh {trigger.metric} ({reporting} of {len(figures)} replicas report)"
     text = ": ".join(part for part in (lead, why, shown) if part)
-    return NoDataError(text, reason=reasons[0] if reasons else None)
+    return NoDataError(text, reason=missing[0].reason if missing else None)
+
+
+def _why_silent(figure: ReplicaFigure) -> str | None:
+    """What there is to say of a replica beside its devices."""
+    if figure.replica.problem:
+        return f"{figure.replica.name}: {figure.replica.problem}"
+    if not figure.replica.was_ready:
+        return f"{figure.replica.name} is still starting"
+    return None if figure.devices else f"{figure.replica.name}: none of its devices is known"
 
 
 def _silent_text(failure: Failure, snapshot: Snapshot, now: float) -> str:

@@ -251,13 +251,18 @@ class Allocation:
 class Replica:
     """One unit that the scale target counts: a pod, a group of pods, or a device of a node.
 
-    ``was_ready`` tells a replica that is silent now from one that is still starting.
+    ``was_ready`` tells a replica that is silent now from one that is still starting. ``problem``
+    says why it is not known which devices the replica holds, or which others beside these.
+    ``shares`` holds, for the devices that replicas of one workload share, the part of the device's
+    figure that is this replica's (0 to 1), so that the device counts once in a sum.
     """
 
     name: str
     devices: tuple[str, ...]
     ready: bool = True
     was_ready: bool = True
+    problem: str = ""
+    shares: Mapping[str, float] = field(factory=dict, hash=False)
 
 
 @frozen
