@@ -1,4 +1,4 @@
-"""A stand-in for ``neuron-monitor``: it writes a line of JSON of the test's making, again and again.
+"""A stand-in for ``neuron-monitor``: it writes a line that a test makes, again and again.
 
 As many tools do, it is a shell script that starts the program proper. It notes every start.
 """
