@@ -61,5 +61,7 @@ async def main(listen: str) -> str:
 if __name__ == "__main__":
     logs.configure("text", "warning")
     bound = asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:0"))
-    versions = " ".join(f"{name}=={version(name)}" for name in ("grpcio", "protobuf", "python-json-logger"))
+    versions = " ".join(
+        f"{name}=={version(name)}" for name in ("grpcio", "protobuf", "python-json-logger")
+    )
     sys.stdout.write(f"round trip ok at {bound} with {versions}\n")
