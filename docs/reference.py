@@ -10,6 +10,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from accelscale.metrics import METRICS, TIER_SECONDS, Metric
 from accelscale.model import Reason
 from accelscale.profiles import PROFILES
 from accelscale.trigger import KEYS
-from accelscale_server.config import ServeConfig
+from accelscale_server.config import AgentConfig, ServeConfig, ServerConfig
 
 DOCS = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
@@ -136,10 +137,10 @@ CONSTANTS = {
 }
 
 
-def options() -> str:
-    """Every option of the server."""
+def options(kind: type[ServerConfig]) -> str:
+    """Every option of a server."""
     rows = []
-    for field in attrs.fields(ServeConfig):
+    for field in attrs.fields(kind):
         flag = "--" + field.name.replace("_", "-")
         rows.append((code(flag), field.metadata["help"], field.metadata["shown"]))
     return table(("option", "meaning", "default"), rows)
@@ -179,7 +180,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "reasons": reasons,
     "tiers": tiers,
     "api": api,
-    "options": options,
+    "options": partial(options, ServeConfig),
+    "agent_options": partial(options, AgentConfig),
     "commands": commands,
 }
 
