@@ -16,7 +16,7 @@ test: .venv/development
 	$(BIN)/python -m pytest $(TEST_ARGUMENTS)
 
 # What decides about replicas is covered branch by branch.
-DECIDING := engine trigger aggregation attribution values selectors
+DECIDING := engine trigger doubts aggregation attribution values selectors
 coverage: .venv/development
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -q tests/test_engine.py tests/test_engine_laws.py \

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import pickle
+
 import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accelscale.doubts import DoubtKind, doubts
 from accelscale.errors import ConfigurationError
 from accelscale.metrics import METRICS, Metric
 from accelscale.model import Series
@@ -195,6 +198,11 @@ def test_an_index_is_no_device_id(index: str) -> None:
     assert "not an index" in faults({**GOOD, "devices": index})["devices"]
 
 
+@pytest.mark.parametrize("names", ["GPU-a,,GPU-b", "GPU-a,", ","])
+def test_an_empty_name_among_device_ids_is_refused(names: str) -> None:
+    assert "separated by commas" in faults({**GOOD, "devices": names})["devices"]
+
+
 @pytest.mark.parametrize("name", ["gpu/util%", "..", "a" * 64, "-a", "a-", "ä", "a b", "."])
 def test_a_metric_name_that_no_hpa_takes_is_refused(name: str) -> None:
     assert "metricName" in faults({**GOOD, "metricName": name})
@@ -284,6 +292,24 @@ def test_a_threshold_above_the_most_a_metric_can_be_is_refused() -> None:
 def test_what_is_legal_but_hardly_meant_is_warned_of(keys: dict[str, str], words: str) -> None:
     (warning,) = parse_trigger({**GOOD, **keys}).warnings
     assert words in warning
+
+
+def test_a_doubt_is_text_that_programs_can_tell_apart() -> None:
+    (doubt,) = parse_trigger({**GOOD, "threshold": "95"}).warnings
+    assert (doubt.kind, doubt.key) == (DoubtKind.NEVER_SCALES_OUT, "threshold")
+    assert "tolerance of 10 % (at most 90 can)" in doubt
+    again = pickle.loads(pickle.dumps(doubt))
+    assert (again, again.kind, again.key) == (doubt, doubt.kind, doubt.key)
+
+
+@pytest.mark.parametrize(("tolerance", "highest"), [(0.05, 95), (0.2, 83), (0.25, 79), (0.0, 99)])
+def test_the_highest_useful_threshold_follows_the_tolerance(tolerance: float, highest: int) -> None:
+    metric = METRICS["utilization_percent"]
+    just = parse_trigger({**GOOD, "threshold": str(highest)})
+    assert list(doubts(just, metric, tolerance=tolerance)) == []
+    above = attrs.evolve(just, threshold=highest + 1.0)
+    (doubt,) = doubts(above, metric, tolerance=tolerance)
+    assert f"at most {highest} can" in doubt
 
 
 def test_auto_follows_the_metric_type() -> None:

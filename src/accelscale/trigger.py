@@ -15,6 +15,7 @@ import attrs
 from attrs import frozen
 
 from accelscale import values
+from accelscale.doubts import Doubt, doubts
 from accelscale.errors import ConfigurationError, Fault
 from accelscale.metrics import METRICS, Kind, Metric
 from accelscale.model import Series
@@ -90,7 +91,8 @@ def _device_ids(text: str) -> tuple[str, ...]:
 class Trigger:
     """One parsed trigger. Durations are in seconds, numbers in the unit of the metric.
 
-    ``warnings`` holds sentences about what is legal but hardly meant.
+    ``warnings`` holds sentences about what is legal but hardly meant; see
+    `accelscale.doubts`.
     """
 
     profile: str | None = _key(
@@ -199,7 +201,7 @@ class Trigger:
         "Name of the metric in the HPA.",
         shown="`accelscale-` and the metric in kebab case",
     )
-    warnings: tuple[str, ...] = attrs.field(default=(), kw_only=True, eq=False)
+    warnings: tuple[Doubt, ...] = attrs.field(default=(), kw_only=True, eq=False)
 
     @property
     def series(self) -> Series:
@@ -277,7 +279,7 @@ def parse_trigger(
         raise ConfigurationError(faults)
     assert metric is not None
     trigger = Trigger(**found)
-    return attrs.evolve(trigger, warnings=tuple(_warnings(trigger, metric)))
+    return attrs.evolve(trigger, warnings=tuple(doubts(trigger, metric)))
 
 
 def _written(metadata: Mapping[str, str], faults: list[Fault]) -> dict[str, str]:
@@ -364,36 +366,3 @@ def _unreachable(metric: Metric, found: Mapping[str, Any], texts: Mapping[str, s
         return []
     problem = f"is above {metric.maximum:g} {metric.unit}, the most that {metric.name} can be"
     return [Fault("threshold", texts["threshold"], problem)]
-
-
-def _warnings(trigger: Trigger, metric: Metric) -> list[str]:
-    warnings = []
-    threshold, aggregation = trigger.threshold, trigger.resolved_replica_aggregation
-    percentage = metric.unit == "percent" and trigger.aggregation != "sum"
-    if percentage and threshold <= 1:
-        warnings.append(
-            f"threshold {threshold:g} on {metric.name}, which runs from 0 to 100: was"
-            f" {100 * threshold:g} meant?"
-        )
-    if percentage and threshold > 100 / 1.1:
-        warnings.append(
-            f"threshold {threshold:g} can never scale out: a value of 100 is within the HPA's"
-            " tolerance of 10 % (at most 90 can)"
-        )
-    if trigger.metric_type is MetricType.AVERAGE_VALUE and aggregation != "sum":
-        warnings.append(
-            f"replicaAggregation {aggregation} under metricType AverageValue: the HPA divides by"
-            " the replicas once more, so the workload shrinks to 1 or 2 replicas; use auto, or"
-            " metricType Value"
-        )
-    if trigger.metric_type is MetricType.VALUE and aggregation == "sum":
-        warnings.append(
-            "replicaAggregation sum under metricType Value: the HPA multiplies by the replicas"
-            " once more, so the workload runs away; use auto, or metricType AverageValue"
-        )
-    if trigger.activation_threshold > threshold:
-        warnings.append(
-            f"activationThreshold {trigger.activation_threshold:g} is above threshold"
-            f" {threshold:g}: the workload can be idle while it asks for replicas"
-        )
-    return warnings
