@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import platform
 import time
+from pathlib import Path
 
 import grpc
 import pytest
@@ -13,6 +15,8 @@ from accelscale.model import Reason
 from accelscale.testing import FakeBackend
 from accelscale_server._proto.accelscale.v1 import agent_pb2 as pb
 from accelscale_server._proto.accelscale.v1.agent_pb2_grpc import AgentStub
+from accelscale_server.agent import node_name
+from accelscale_server.config import AgentConfig, load
 from accelscale_server.packing import COVERED, MOST_SERIES, SHARED
 from cluster.kubelet_stand_in import claim, pod
 from cluster.watch import Watch
@@ -405,3 +409,11 @@ def test_the_message_of_a_pass_is_small() -> None:
         flags=[COVERED] * 8,
     )
     assert values.ByteSize() < 8 * 20
+
+
+def test_options_come_from_the_environment_of_a_pod() -> None:
+    environ = {"ACCELSCALE_NODE_NAME": "node-7", "ACCELSCALE_POD_RESOURCES_SOCKET": "/var/k.sock"}
+    config = load(AgentConfig, {}, environ)
+    assert (node_name(config), config.pod_resources_socket) == ("node-7", Path("/var/k.sock"))
+    assert (config.listen.port, config.max_streams) == (6001, 64)
+    assert node_name(AgentConfig()) == platform.node()

@@ -48,12 +48,14 @@ class AgentProcess:
         self.metrics = str(self.line("serving metrics")["address"])
 
     def lines(self) -> list[dict[str, object]]:
-        return [json.loads(line) for line in self.log.read_text().splitlines()]
+        """The lines that are complete; what is no JSON is no line of the log."""
+        texts = self.log.read_text().splitlines(keepends=True)
+        return [json.loads(text) for text in texts if text[0] == "{" and text[-1] == "\n"]
 
     def line(self, message: str) -> dict[str, object]:
         """The first line of the log with this message, waited for."""
         end = time.monotonic() + PATIENCE
-        while time.monotonic() < end:
+        while time.monotonic() < end and self.process.poll() is None:
             for line in self.lines():
                 if message in line.values():
                     return line
