@@ -11,7 +11,7 @@ which the oldest can be removed as new ones come.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Protocol, Self
@@ -34,6 +34,7 @@ class Head:
 
     start: float
     interval: float
+    units: Mapping[str, str] = field(factory=dict)
 
 
 class Sink(Protocol):
@@ -113,14 +114,18 @@ class Recorder:
                 self._start = time.time() - (time.monotonic() - self._zero)
         now = self._at(snapshot.time)
         if not self._begun or self._sink.full(now):
-            self._sink.begin(Head(self._start or 0.0, snapshot.interval), now)
-            self._known, self._begun = _Known(), True
-        lines = [*self._inventory(observed, now), *self._values(snapshot)]
+            head = Head(self._start or 0.0, snapshot.interval, observed.units)
+            self._sink.begin(head, now)
+            self._known = _Known()
+        # What is there at the first pass was there when the first sample of it was taken.
+        since = now if self._begun else self._offset
+        self._begun = True
+        lines = [*self._inventory(observed, since), *self._values(snapshot)]
         lines += self._missing(snapshot, now)
         self._sink.write(lines or [jsonlines.time_line(now)])
         self.progress.seconds = now
         self.progress.devices = len(snapshot.devices)
-        self.progress.missing = len(self._known.missing)
+        self.progress.missing = sum(not f.permanent for f in snapshot.failures.values())
 
     def close(self) -> None:
         """End the recording and complete its file."""
@@ -355,7 +360,7 @@ def begun(path: Path) -> tuple[float, float] | None:
 
 def _head_text(head: Head) -> str:
     units = {name: row.unit for name, row in METRICS.items()}
-    return jsonlines.head_line(head.start, head.interval, {}, units)
+    return jsonlines.head_line(head.start, head.interval, {}, {**units, **head.units})
 
 
 def _complete(journal: Path) -> None:

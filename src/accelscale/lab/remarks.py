@@ -113,8 +113,8 @@ def _of_recording(replay: Replay, summary: Summary) -> Iterator[str]:
                 f" readings of {trigger.metric}: each window holds one sample"
             )
     if summary.no_data_share > 0.05:
-        errors = next((one.errors[0] for one in replay.answered[1:] if one.errors), "")
-        yield f"no answer in {summary.no_data_share:.0%} of the time, for example: {errors}"
+        last = [one.errors[0] for one in replay.answered if one.errors][-1]
+        yield f"no answer in {summary.no_data_share:.0%} of the time, for example: {last}"
     work = replay.work
     if work is not None and work.full_share > 0.05:
         yield (

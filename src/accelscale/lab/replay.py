@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 from attrs import frozen
 
 from accelscale.engine import Evaluation, evaluate
@@ -336,7 +335,7 @@ def _first_fleet(view: View, trigger: Trigger) -> tuple[int, float]:
         AccelscaleError: the trigger counts nothing in the whole recording.
     """
     error: AccelscaleError | None = None
-    for time in np.unique(np.append(view.moments[:1], view.edges)):
+    for time in view.edges:
         try:
             replicas = view.workload(trigger, float(time)).replicas
         except AccelscaleError as found:

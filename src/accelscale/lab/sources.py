@@ -7,12 +7,13 @@ monotonic clock of this process; one that hears from another machine translates 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 
-from attrs import frozen
+from attrs import field, frozen
 
 from accelscale.errors import NotFoundError
+from accelscale.metrics import METRICS
 from accelscale.model import Snapshot
 from accelscale.monitor import Monitor
 
@@ -21,11 +22,13 @@ from accelscale.monitor import Monitor
 class Observed:
     """One pass: what was read, and who held which device, where the source knows.
 
-    ``holders`` are (device id, namespace, pod, container); None where nobody knows.
+    ``holders`` are (device id, namespace, pod, container); None where nobody knows. ``units`` are
+    those of metrics that the table of accelscale itself does not have.
     """
 
     snapshot: Snapshot
     holders: frozenset[tuple[str, str, str, str]] | None = None
+    units: Mapping[str, str] = field(factory=dict, hash=False)
 
 
 Source = Iterator[Observed]
@@ -69,6 +72,7 @@ def passes_of(monitor: Monitor, stop: threading.Event, *, patience: float = 60.0
     """
     ready = threading.Event()
     undo = monitor.subscribe(ready.set)
+    units = {name: row.unit for name, row in monitor.metrics.items() if name not in METRICS}
     seen = -1
     try:
         while not stop.is_set():
@@ -79,7 +83,7 @@ def passes_of(monitor: Monitor, stop: threading.Event, *, patience: float = 60.0
                 return
             snapshot = monitor.snapshot()
             seen = snapshot.sequence
-            yield Observed(snapshot)
+            yield Observed(snapshot, units=units)
     finally:
         undo()
 

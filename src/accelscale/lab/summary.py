@@ -21,7 +21,7 @@ from accelscale.lab.demand import FULL
 from accelscale.lab.recording import Floats, Recording
 from accelscale.lab.replay import Answered, Replay
 from accelscale.metrics import max_age
-from accelscale.trigger import MetricType
+from accelscale.trigger import MetricType, Trigger
 
 Verdict = Callable[[Answered], bool | None]
 
@@ -203,14 +203,20 @@ def power_model(recording: Recording, metric: str) -> PowerModel | None:
     return PowerModel(idle, idle + slope) if slope > 0 and idle > 0 else PowerModel(mean, mean)
 
 
+def carried(trigger: Trigger, value: float | None, replicas: int) -> float | None:
+    """What one of so many replicas carries of a value, as the HPA divides it; None without any."""
+    if value is None or not replicas:
+        return None
+    return value / replicas if trigger.metric_type is MetricType.AVERAGE_VALUE else value
+
+
 def ratio(replay: Replay, answered: Answered, replicas: int) -> float | None:
     """How much one replica carries, in thresholds: the greatest of the triggers, or None."""
-    found = []
-    for trigger, value in zip(replay.policy.triggers, answered.values, strict=True):
-        if value is None or not replicas:
-            continue
-        shared = replicas if trigger.metric_type is MetricType.AVERAGE_VALUE else 1
-        found.append(value / (trigger.threshold * shared))
+    shares = [
+        (trigger, carried(trigger, value, replicas))
+        for trigger, value in zip(replay.policy.triggers, answered.values, strict=True)
+    ]
+    found = [share / trigger.threshold for trigger, share in shares if share is not None]
     return max(found) if found else None
 
 

@@ -8,16 +8,18 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import attrs
 from attrs import field, frozen
 
 from accelscale.errors import ConfigurationError, Fault
 from accelscale.lab.policy import Document, changed, read_policy
-from accelscale.lab.remarks import warnings
+from accelscale.lab.remarks import assumptions, warnings
 from accelscale.lab.replay import Conditions, Replay, Replayer
 from accelscale.lab.summary import Summary, summarize
 from accelscale.metrics import Metric
 
 MOST_POINTS = 2000
+MOST_KEPT = 6
 MISSED_HOUR_COST = 10.0
 """How many device hours one hour of missed work is worth, unless the caller says otherwise."""
 
@@ -47,6 +49,7 @@ class Outcome:
     candidate: Candidate
     summary: Summary
     warnings: tuple[str, ...]
+    assumptions: tuple[str, ...]
     cost: float
     replay: Replay | None = None
 
@@ -117,23 +120,25 @@ def compare(
     conditions: Conditions,
     *,
     missed_hour_cost: float = MISSED_HOUR_COST,
-    keep: Callable[[int], bool] = lambda _: True,
+    keeps_replays: bool = False,
     on_progress: Callable[[int], None] = lambda _: None,
 ) -> list[Outcome]:
     """Replay every candidate, the cheapest first.
 
-    ``keep`` says of which candidates (by number) the whole replay is kept, for a picture.
+    With ``keeps_replays`` the whole replays of the `MOST_KEPT` cheapest stay, for a picture.
 
     Raises:
         ConfigurationError, UnsupportedError: a candidate is no policy that can be replayed.
     """
     metrics = replayer.recording.metrics_table()
-    outcomes = []
+    outcomes: list[Outcome] = []
     for number, candidate in enumerate(candidates):
         outcome = tried(replayer, candidate, conditions, metrics, missed_hour_cost)
-        outcomes.append(outcome if keep(number) else _without_replay(outcome))
+        outcomes = sorted([*outcomes, outcome], key=lambda one: one.cost)
+        most = MOST_KEPT if keeps_replays else 0
+        outcomes[most:] = [attrs.evolve(one, replay=None) for one in outcomes[most:]]
         on_progress(number + 1)
-    return sorted(outcomes, key=lambda outcome: outcome.cost)
+    return outcomes
 
 
 def tried(
@@ -146,8 +151,14 @@ def tried(
     """Replay one candidate."""
     replay = replayer.replay(read_policy(candidate.document, metrics=metrics), conditions)
     summary = summarize(replay)
-    found = tuple(warnings(replay, summary))
-    return Outcome(candidate, summary, found, cost_of(summary, missed_hour_cost), replay)
+    return Outcome(
+        candidate,
+        summary,
+        tuple(warnings(replay, summary)),
+        tuple(assumptions(replay)),
+        cost_of(summary, missed_hour_cost),
+        replay,
+    )
 
 
 def cost_of(summary: Summary, missed_hour_cost: float = MISSED_HOUR_COST) -> float:
@@ -157,10 +168,6 @@ def cost_of(summary: Summary, missed_hour_cost: float = MISSED_HOUR_COST) -> flo
     """
     missed = (summary.missed_device_hours or 0.0) + (summary.left_device_hours or 0.0)
     return summary.device_hours + missed_hour_cost * missed
-
-
-def _without_replay(outcome: Outcome) -> Outcome:
-    return Outcome(outcome.candidate, outcome.summary, outcome.warnings, outcome.cost)
 
 
 def _fault(text: str, problem: str) -> ConfigurationError:

@@ -78,10 +78,10 @@ class View:
         self._workloads: dict[tuple[Trigger, int], Workload | AccelscaleError] = {}
 
     @property
-    def edges(self) -> Floats:
-        """The times within the moments at which the devices, or who holds them, change."""
-        first, last = self.moments[0], self.moments[-1]
-        return np.array([time for time in self._bounds if first <= time <= last])
+    def edges(self) -> list[float]:
+        """0 and each later time at which the devices, or who holds them, change."""
+        end = self.recording.end
+        return [0.0, *(time for time in self._bounds if 0.0 < time <= end)]
 
     @property
     def knows_pods(self) -> bool:
