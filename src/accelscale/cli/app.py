@@ -17,6 +17,7 @@ from accelscale.cli.doctor import doctor
 from accelscale.cli.options import one_line
 from accelscale.cli.plugins import plugins
 from accelscale.cli.record import record
+from accelscale.cli.record_hardware import record_hardware
 from accelscale.cli.replay import replay
 from accelscale.cli.top import top
 from accelscale.errors import AccelscaleError
@@ -65,7 +66,7 @@ def _command() -> Any:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    for function in (devices, top, doctor, plugins, record, replay):
+    for function in (devices, top, doctor, plugins, record, replay, record_hardware):
         app.command()(function)
     group = typer.main.get_group(app)
     for entry_point in _command_entry_points():
