@@ -147,6 +147,12 @@ class Gathering:
             self._close(key, time)
         self._open[key] = _Open(time, reason, detail, permanent)
 
+    def absent_no_longer(self, key: Key, time: float) -> None:
+        """From this time on nothing says why there is no reading."""
+        self.at(time)
+        if key in self._open:
+            self._close(key, time)
+
     def finish(self, start: float, *, origin: str, zero: float | None = None) -> Recording:
         """The recording. ``start`` is the Unix time of ``zero``, the first time seen if not given.
 

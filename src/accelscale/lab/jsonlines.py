@@ -10,7 +10,7 @@ A line says one of these things; ``time`` is in seconds since the start of the r
     {"time": 9.0}                                                              nothing new
     {"time": 9.5, "end": true}                                                 the last line
 
-``missing`` holds from then until the next value of the metric. A file whose writer was killed ends
+``missing`` holds from then until the next value of the metric, or until it is null. A file whose writer was killed ends
 without the last line, perhaps in the middle of a line; that half line is left out, with a note.
 """
 
@@ -76,6 +76,11 @@ def missing_line(
         found[metric] |= {"detail": detail} if detail else {}
         found[metric] |= {"permanent": True} if permanent else {}
     return _line({"time": time, "device": device_id, "missing": found})
+
+
+def no_longer_missing_line(time: float, device_id: str, metric: str) -> str:
+    """Nothing says any more why this metric has no reading."""
+    return _line({"time": time, "device": device_id, "missing": {metric: None}})
 
 
 def time_line(time: float, *, end: bool = False) -> str:
@@ -203,8 +208,12 @@ def _take(record: Mapping[str, Any], where: str, gathering: Gathering) -> bool:
             )
     if "missing" in record:
         for metric, why in record["missing"].items():
+            key = (str(record["device"]), metric)
+            if why is None:
+                gathering.absent_no_longer(key, time)
+                continue
             gathering.absent(
-                (str(record["device"]), metric),
+                key,
                 time,
                 Reason(why["reason"]),
                 str(why.get("detail", "")),
@@ -255,6 +264,8 @@ def _events(recording: Recording) -> Iterator[tuple[float, str]]:
         for one in found:
             why = (one.reason, one.detail, one.permanent)
             yield one.start, missing_line(one.start, device_id, {metric: why})
+            if one.end < recording.end:
+                yield one.end, no_longer_missing_line(one.end, device_id, metric)
 
 
 def _inventories(recording: Recording) -> Iterator[tuple[float, str]]:

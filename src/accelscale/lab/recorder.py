@@ -188,6 +188,9 @@ class Recorder:
             found[failure.metric] = (*why, failure.permanent)
         for device_id, missing in new.items():
             yield jsonlines.missing_line(now, device_id, missing)
+        for key in [key for key in self._known.missing if key not in snapshot.failures]:
+            del self._known.missing[key]
+            yield jsonlines.no_longer_missing_line(now, *key)
 
 
 class JsonLinesFile:
