@@ -22,6 +22,7 @@ from accelscale_server.config import AgentConfig
 from accelscale_server.server import Server
 from cluster.kubelet_stand_in import KubeletStandIn
 from cluster.watch import Watch
+from kubernetes.api_server import ApiServerStandIn
 
 
 @pytest.fixture
@@ -39,6 +40,15 @@ def kubelet_stand_in(socket_folder: Path) -> Iterator[KubeletStandIn]:
     kubelet = KubeletStandIn(socket_folder / "pod-resources" / "kubelet.sock")
     yield kubelet
     kubelet.stop()
+
+
+@pytest.fixture
+def api_server(tmp_path: Path) -> Iterator[ApiServerStandIn]:
+    """A Kubernetes API server without any objects."""
+    server = ApiServerStandIn(tmp_path)
+    server.start()
+    yield server
+    server.stop()
 
 
 @frozen
