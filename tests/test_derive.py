@@ -172,6 +172,47 @@ def test_no_cause_at_all_is_not_supported() -> None:
     assert (found.reason, found.permanent) == (Reason.NOT_SUPPORTED, True)
 
 
+class TestRatesThatHardwareMeasures:
+    """A backend may give a rate itself; the one that follows from a counter comes first."""
+
+    rate = "pcie_receive_bytes_per_second"
+    counter = "pcie_receive_bytes_total"
+
+    def test_it_stands_where_the_hardware_has_no_counter(self) -> None:
+        no_counter = Failure("a", self.counter, Reason.NOT_SUPPORTED, "none", 1.0, permanent=True)
+        found = derive(Deriver(METRICS), 1.0, no_counter, **{self.rate: 700.0})
+        assert found[self.rate] == Sample("a", self.rate, 700.0, 1.0)
+
+    def test_it_stands_while_the_counter_gives_none(self) -> None:
+        deriver = Deriver(METRICS)
+        first = derive(deriver, 0.0, **{self.counter: 0.0, self.rate: 700.0})[self.rate]
+        second = derive(deriver, 1.0, **{self.counter: 500.0, self.rate: 700.0})[self.rate]
+        assert isinstance(first, Sample)
+        assert isinstance(second, Sample)
+        assert (first.value, second.value) == (700.0, 500.0)
+
+    def test_a_counter_is_enough(self) -> None:
+        deriver = Deriver(METRICS)
+        lacking = Failure("a", self.rate, Reason.NOT_SUPPORTED, "none", 1.0, permanent=True)
+        derive(deriver, 0.0, lacking, **{self.counter: 0.0})
+        found = derive(deriver, 1.0, lacking, **{self.counter: 500.0})[self.rate]
+        assert found == Sample("a", self.rate, 500.0, 1.0)
+
+    @pytest.mark.parametrize("permanent", [True, False])
+    def test_without_either_the_failure_that_may_pass_is_shown(self, permanent: bool) -> None:
+        """What is measured at the next reading must not be called absent for ever."""
+        no_counter = Failure("a", self.counter, Reason.ERROR, "broken", 1.0, permanent=permanent)
+        not_yet = Failure("a", self.rate, Reason.NO_PROGRESS, "soon", 1.0)
+        found = derive(Deriver(METRICS), 1.0, no_counter, not_yet)[self.rate]
+        assert isinstance(found, Failure)
+        assert not found.permanent
+        assert found.reason is (Reason.NO_PROGRESS if permanent else Reason.ERROR)
+
+    def test_without_counters_it_is_passed_on(self) -> None:
+        found = derive(Deriver(METRICS), 1.0, **{self.rate: 700.0})
+        assert found == {self.rate: Sample("a", self.rate, 700.0, 1.0)}
+
+
 def test_a_forgotten_device_begins_anew() -> None:
     deriver = Deriver(METRICS)
     rate(deriver, 0.0, 100.0)

@@ -58,7 +58,8 @@ class Backend(ABC):
 
     metrics: ClassVar[Mapping[str, Tier]]
     """The metrics that `read` can give on some hardware, and how costly each is. Metrics that
-    `accelscale.derive` computes from these are not listed."""
+    `accelscale.derive` computes from these are not listed, but for a rate that some hardware
+    measures itself: it stands where no counter gives it."""
 
     extra_metrics: ClassVar[tuple[Metric, ...]] = ()
     """Rows for metrics that the common table lacks; their names start with the backend's name and

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from accelscale.backend import Backend
-from accelscale.metrics import METRICS, Metric, Tier
+from accelscale.metrics import METRICS, Derivation, Metric, Tier
 
 _BACKEND_NAME = re.compile(r"[a-z][a-z0-9_-]*")
 _METRIC_NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -66,7 +66,7 @@ def _metric_faults(backend: type[Backend]) -> Iterator[str]:
     for metric, tier in metrics.items():
         if metric not in known:
             yield f"it lists the metric {metric!r}, which neither accelscale nor it defines"
-        elif known[metric].derivation is not None:
+        elif known[metric].derivation not in {None, Derivation.RATE}:
             yield f"it lists {metric!r}, which accelscale derives from other metrics"
         if not isinstance(tier, Tier):
             yield f"the tier of {metric!r} is {tier!r}, but must be one of accelscale.metrics.Tier"

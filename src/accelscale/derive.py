@@ -3,7 +3,8 @@
 A driver's counter becomes a rate here and nowhere else, so the guards stand once: a first reading
 gives no rate, a counter that went back gives none until it is clear whether it restarted or
 hiccuped, one that must move and did not gives none, and so do readings too far apart to speak of
-now. A value that cannot be derived fails with the reason of what it lacks.
+now. A value that cannot be derived fails with the reason of what it lacks. Some hardware measures a
+rate and has no counter; what its backend gives then stands where none can be derived.
 """
 
 from __future__ import annotations
@@ -101,16 +102,19 @@ class Deriver:
             self._latest[device_id, result.metric] = result
             fresh.add(result.metric)
         rates = dict(self._rates(reading.samples, max_ages))
-        samples, failures = list(reading.samples), list(reading.failures)
+        complete = {result.metric: result for result in results}
         for metric in self._derived:
             if not fresh.intersection(metric.sources):
                 continue
             derived = self._derive(metric, device_id, rates, max_ages)
-            if isinstance(derived, Sample):
-                samples.append(derived)
-            elif derived is not None:
-                failures.append(derived)
-        return Reading(device_id, tuple(samples), tuple(failures))
+            if derived is not None and _is_better(derived, complete.get(metric.name)):
+                complete[metric.name] = derived
+        found = complete.values()
+        return Reading(
+            device_id,
+            tuple(result for result in found if isinstance(result, Sample)),
+            tuple(result for result in found if isinstance(result, Failure)),
+        )
 
     def _rates(
         self, samples: Iterable[Sample], max_ages: Mapping[str, float]
@@ -194,6 +198,13 @@ class Deriver:
         busiest = max(found, key=lambda sample: sample.value)
         scale = 100 if metric.derivation is Derivation.BUSIEST_RATE_PERCENT else 1
         return Sample(device_id, metric.name, scale * busiest.value, busiest.time, busiest.shared)
+
+
+def _is_better(derived: Sample | Failure, given: Sample | Failure | None) -> bool:
+    """Whether what was derived takes the place of what the backend gave of the same metric."""
+    if isinstance(derived, Sample) or given is None:
+        return True
+    return isinstance(given, Failure) and not derived.permanent
 
 
 def _because(metric: Metric, cause: Failure) -> Failure:
