@@ -113,7 +113,7 @@ def test_a_broken_line_is_refused_by_name_and_left_out_on_request(
     found = read(tmp_path, content, repair=True)
     assert found.columns["a", "utilization_percent"].values.tolist() == [1.0, 3.0]
     assert len(found.notes) == 1
-    assert found.notes[0].startswith("left out 1 row, the first at trace.jsonl:4: ")
+    assert found.notes[0].startswith("left out 1 reading, the first at trace.jsonl:4: ")
 
 
 @pytest.mark.parametrize(

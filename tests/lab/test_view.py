@@ -1,4 +1,4 @@
-"""A recording, looked at through snapshots: what the engine gets is what the collector would give."""
+"""Snapshots of a recording: the engine gets what the collector would have given."""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ class Gathering:
 
     def _repairs(self) -> Iterable[str]:
         for first, count in self._left_out.values():
-            yield f"left out {count} row{'s' * (count != 1)}, the first at {first}"
+            yield f"left out {count} reading{'s' * (count != 1)}, the first at {first}"
 
     def _close(self, key: Key, time: float) -> None:
         opened = self._open.pop(key)

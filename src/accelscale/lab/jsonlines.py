@@ -10,8 +10,9 @@ A line says one of these things; ``time`` is in seconds since the start of the r
     {"time": 9.0}                                                              nothing new
     {"time": 9.5, "end": true}                                                 the last line
 
-``missing`` holds from then until the next value of the metric, or until it is null. A file whose writer was killed ends
-without the last line, perhaps in the middle of a line; that half line is left out, with a note.
+``missing`` holds from then until the next value of the metric, or until it is null. A file whose
+writer was killed ends without the last line, perhaps in the middle of a line; that half line is
+left out, with a note.
 """
 
 from __future__ import annotations
@@ -199,26 +200,9 @@ def _take(record: Mapping[str, Any], where: str, gathering: Gathering) -> bool:
     if not math.isfinite(time):
         raise ValueError("time is no number")
     if "values" in record:
-        device_id, shared = str(record["device"]), record.get("shared", ())
-        for metric, value in record["values"].items():
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise TypeError(f"{metric} is no number")
-            gathering.sample(
-                (device_id, metric), time, float(value), where, shared=metric in shared
-            )
+        _take_values(record, time, where, gathering)
     if "missing" in record:
-        for metric, why in record["missing"].items():
-            key = (str(record["device"]), metric)
-            if why is None:
-                gathering.absent_no_longer(key, time)
-                continue
-            gathering.absent(
-                key,
-                time,
-                Reason(why["reason"]),
-                str(why.get("detail", "")),
-                permanent=bool(why.get("permanent", False)),
-            )
+        _take_missing(record, time, gathering)
     if "devices" in record:
         gathering.inventory(time, [device_of(one) for one in record["devices"]])
     if "holders" in record:
@@ -228,6 +212,26 @@ def _take(record: Mapping[str, Any], where: str, gathering: Gathering) -> bool:
         gathering.intervals.update({k: float(v) for k, v in record["intervals"].items()})
     gathering.at(time)
     return record.get("end") is True
+
+
+def _take_values(record: Mapping[str, Any], time: float, where: str, gathering: Gathering) -> None:
+    device_id, shared = str(record["device"]), record.get("shared", ())
+    for metric, value in record["values"].items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise TypeError(f"{metric} is no number")
+        key = (device_id, metric)
+        gathering.sample(key, time, float(value), where, shared=metric in shared)
+
+
+def _take_missing(record: Mapping[str, Any], time: float, gathering: Gathering) -> None:
+    for metric, why in record["missing"].items():
+        key = (str(record["device"]), metric)
+        if why is None:
+            gathering.absent_no_longer(key, time)
+            continue
+        permanent = bool(why.get("permanent", False))
+        reason, detail = Reason(why["reason"]), str(why.get("detail", ""))
+        gathering.absent(key, time, reason, detail, permanent=permanent)
 
 
 def _line(record: Mapping[str, Any]) -> str:
