@@ -222,6 +222,14 @@ class Cluster:
             return None
         return scaled.least, scaled.most
 
+    def triggers(self, namespace: str, name: str) -> tuple[Mapping[str, str], ...]:
+        """The metadata of the external triggers that stand there now; none if that is not known."""
+        try:
+            scaled = self._scaled(namespace, name)
+        except AccelscaleError:
+            return ()
+        return tuple(trigger.metadata for trigger in scaled.external)
+
     def replicas(self, namespace: str, name: str) -> tuple[int, int] | None:
         """How many replicas there are, and how many of them an HPA finds Ready, or None.
 

@@ -63,9 +63,14 @@ class Scaled:
         return f"{self.kind} {self.namespace}/{self.name}"
 
     @property
+    def external(self) -> tuple[WrittenTrigger, ...]:
+        """The triggers that external scalers answer."""
+        return tuple(trigger for trigger in self.triggers if trigger.type in _EXTERNAL)
+
+    @property
     def asks_outside(self) -> bool:
         """Whether any of its triggers is answered by an external scaler."""
-        return any(trigger.type in _EXTERNAL for trigger in self.triggers)
+        return bool(self.external)
 
     def metric_type(self, metadata: Mapping[str, str]) -> MetricType | None:
         """The metricType of the trigger with this metadata, as KEDA sends it.
@@ -74,7 +79,7 @@ class Scaled:
         may have reached KEDA before us or us before KEDA; then all external triggers could be.
         """
         sent = _lasting(metadata)
-        external = [trigger for trigger in self.triggers if trigger.type in _EXTERNAL]
+        external = self.external
         same = [trigger for trigger in external if _lasting(trigger.metadata) == sent]
         types = {trigger.metric_type for trigger in same or external}
         text = types.pop() if len(types) == 1 else ""
