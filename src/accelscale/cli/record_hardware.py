@@ -36,8 +36,9 @@ def record_hardware(
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="Where to look for /sys, /proc and /dev, such as a host's that is mounted.",
-            show_default="/",
+            help="Look for /sys, /proc and /dev below this, such as a host's that is mounted;"
+            " needs --backend.",
+            show_default=False,
         ),
     ] = None,
     limit: Annotated[
@@ -56,6 +57,8 @@ def record_hardware(
     registry = load_plugins()
     for name in backend or ():
         registry.create(name)  # says which names there are if this is none of them
+    if root is not None and not backend:
+        raise typer.BadParameter("needs --backend too", param_hint="--root")
     names = list(dict.fromkeys(backend)) if backend else _viable(registry)
     if not names:
         say("accelscale: no backend works here; name one with --backend", err=True)
@@ -106,8 +109,9 @@ def _lines(recording: HardwareRecording, folder: Path) -> Iterator[str]:
         yield f"  the plugin can be replayed over {len(recording.files or ())} recorded paths"
     else:
         yield f"  its readings alone can be replayed: {recording.why_no_files}"
-    for replaced in recording.replaced:
-        yield f"  replaced {replaced.count} times: {replaced.kind}"
+    if recording.replaced:
+        kinds = ", ".join(f"{replaced.kind} ({replaced.count})" for replaced in recording.replaced)
+        yield f"  replaced, with the number of occurrences: {kinds}"
     paths = list(recording.left_out)
     if paths:
         more = f" and {len(paths) - _MOST_SHOWN} more" if len(paths) > _MOST_SHOWN else ""

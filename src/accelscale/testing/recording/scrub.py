@@ -127,7 +127,9 @@ class Scrubber:
             text = pattern.sub(partial(self._replaced_match, kind, place), text)
         if self._secrets:
             text = self._secret_pattern().sub(
-                lambda match: self._in_place_of(match[0], self._secrets[match[0].lower()], place),
+                lambda match: self._in_place_of(
+                    match[0], self._secrets.get(match[0].lower(), SERIAL), place
+                ),
                 text,
             )
         return text
@@ -194,18 +196,27 @@ class Scrubber:
 
     def _stand_in(self, text: str) -> str:
         """Another text of the same shape: digits for digits, letters for letters."""
-        letters = {character for character in text.lower() if character.isalpha()} - {"x"}
-        alphabet = "abcdef" if letters <= set("abcdef") else "abcdefghijklmnopqrstuvwxyz"
-        made = hmac.new(self._key, text.lower().encode(), hashlib.sha256).digest()
-        start = 2 if text[:2].lower() == "0x" else 0
+        for turn in range(8):  # so few digits may give themselves
+            made = self._shaped_as(text, turn)
+            if made.lower() != text.lower():
+                return made
+        return "x" * len(text)
+
+    def _shaped_as(self, text: str, turn: int) -> str:
+        lower = text.lower()
+        is_hex = {character for character in lower if character.isalpha()} <= set("abcdefx")
+        alphabet = "abcdef" if is_hex else "abcdefghijklmnopqrstuvwxyz"
+        made = hmac.new(self._key, f"{turn} {lower}".encode("utf-8", "replace"), hashlib.sha256)
+        bytes_ = made.digest()
+        start = 2 if lower.startswith("0x") else 0
         shape = list(text)
         for index in range(start, len(text)):
-            character, byte = text[index], made[index % len(made)] + index // len(made)
-            if character.isdigit():
-                shape[index] = "123456789"[byte % 9]  # never 0, which would mean that there is none
-            elif character.isascii() and character.isalpha():
+            byte = bytes_[index % len(bytes_)] + index // len(bytes_)
+            if text[index].isdigit():
+                shape[index] = "123456789"[byte % 9]  # never 0: that would say that there is none
+            elif text[index].isalpha():
                 letter = alphabet[byte % len(alphabet)]
-                shape[index] = letter.upper() if character.isupper() else letter
+                shape[index] = letter.upper() if text[index].isupper() else letter
         return "".join(shape)
 
 

@@ -96,7 +96,9 @@ def materialise(tree: Tree, root: Path) -> None:
         ValueError: a path leads out of the root, as no recording does.
     """
     for path in tree:
-        if ".." in PurePosixPath(path).parts or path.startswith("/"):
+        above = [str(folder) for folder in PurePosixPath(path).parents]
+        through_a_link = any(tree[folder].kind != "folder" for folder in above if folder in tree)
+        if ".." in PurePosixPath(path).parts or path.startswith("/") or through_a_link:
             raise ValueError(f"the recorded path {path!r} leads out of its root")
     for path in sorted(tree, key=lambda path: path.count("/")):
         entry, place = tree[path], root / path
