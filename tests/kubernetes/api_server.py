@@ -15,7 +15,7 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -57,7 +57,7 @@ class ApiServerStandIn:
         self.storage = Storage()
         self.tokens = {"first"}
         self.forbidden: set[tuple[str, str]] = set()  # (verb, plural)
-        self.failing: list[Reply] = []  # each answers one request
+        self.instead: Callable[[Asked], Reply | None] = lambda asked: None
         self.hanging = False
         self.delay = 0.0
         self.bookmark_seconds = 60.0
@@ -253,8 +253,8 @@ class ApiServerStandIn:
             verb = "watch"
         name = "/".join(rest[::2])
         self.requests.append(Asked(name, verb, path, parameters))
-        if self.failing:
-            raise self.failing.pop(0)
+        if (instead := self.instead(self.requests[-1])) is not None:
+            raise instead
         if not rest:
             return json.dumps(self._discovered(group_version)).encode()
         resource = self.storage.resources.get((group_version, rest[0]))

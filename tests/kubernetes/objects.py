@@ -137,7 +137,7 @@ def resource_slice(
     generation: int = 1,
     basic: bool = False,
 ) -> Object:
-    """A ResourceSlice; ``devices`` holds the attributes of each. ``basic`` is how v1beta1 has it."""
+    """A ResourceSlice with the attributes of each device; ``basic`` is how v1beta1 has them."""
     made = []
     for device, attributes in devices.items():
         typed = {
