@@ -12,6 +12,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 import accelscale
+from accelscale.cli.check import check
 from accelscale.cli.devices import devices
 from accelscale.cli.doctor import doctor
 from accelscale.cli.options import one_line
@@ -66,7 +67,7 @@ def _command() -> Any:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    for function in (devices, top, doctor, plugins, record, replay, record_hardware):
+    for function in (devices, top, doctor, plugins, check, record, replay, record_hardware):
         app.command()(function)
     group = typer.main.get_group(app)
     for entry_point in _command_entry_points():
