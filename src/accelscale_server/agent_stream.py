@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
 
+from accelscale.errors import ConfigurationError
 from accelscale_server._proto.accelscale.v1 import agent_pb2 as pb
 from accelscale_server._proto.accelscale.v1.agent_pb2_grpc import AgentStub
 from accelscale_server.clocks import ClockOffset
@@ -77,14 +78,15 @@ class Audience(Protocol):
 class AgentStream:
     """Holds one address open as long as it is not retired.
 
-    ``state`` is ``connecting``, ``connected`` or ``gone``, and ``detail`` says why in words.
-    ``report`` is what this agent told last, also after its end.
+    ``state`` is ``connecting``, ``connected`` or ``gone``, since ``since`` (monotonic seconds), and
+    ``detail`` says why in words. ``report`` is what this agent told last, also after its end.
     """
 
     def __init__(self, address: str, audience: Audience, connect: Connect) -> None:
         self.address = address
         self.state = "connecting"
         self.detail = "not yet tried"
+        self.since = time.monotonic()
         self.attempts = 0
         self.messages = 0
         self.report: Report | None = None
@@ -154,7 +156,7 @@ class AgentStream:
             return f"nothing was heard for {patience:g} s"
         except grpc.aio.AioRpcError as error:
             return _in_words(error)
-        except _BadMessageError as error:
+        except (_BadMessageError, ConfigurationError) as error:  # the latter of TLS files
             return str(error)
         finally:
             self._call = None
@@ -177,7 +179,7 @@ class AgentStream:
             if self.state != "connected":
                 facts = {"address": self.address, "node": self.node}
                 logger.info("an agent is connected", extra=facts)
-                self.state, self.detail = "connected", ""
+                self.state, self.detail, self.since = "connected", "", now
             self._audience.heard(self.report)
             self._ask_if_changed()
         self._audience.changed()
@@ -189,6 +191,8 @@ class AgentStream:
         elif why != self.detail:
             facts = {"address": self.address, "why": why}
             logger.warning("an agent cannot be reached", extra=facts)
+        if self.state != "gone":
+            self.since = time.monotonic()
         self.state, self.detail = "gone", why
         if self.report is not None:
             self.report.live, self.report.silence = False, why

@@ -15,12 +15,32 @@ from typing import Annotated, Any
 import attrs
 import typer
 
+from accelscale.cli import top
 from accelscale.cli.options import AsJson, positive_seconds
-from accelscale_server.config import AgentConfig, ServeConfig, load
+from accelscale.cli.top import Watched
+from accelscale_server.config import AgentConfig, ScalerConfig, ServeConfig, load
 
 _EXTRA_MODULES = frozenset(
-    {"google", "grpc", "grpc_health", "grpc_reflection", "prometheus_client", "pythonjsonlogger"}
+    {
+        "google",
+        "grpc",
+        "grpc_health",
+        "grpc_reflection",
+        "httpx2",
+        "lightkube",
+        "msgspec",
+        "prometheus_client",
+        "pythonjsonlogger",
+    }
 )
+
+Ca = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="PEM file with the authorities to trust.")
+]
+Cert = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="PEM file with a client certificate.")
+]
+Key = Annotated[Path | None, typer.Option(metavar="FILE", help="PEM file with its private key.")]
 
 _OPTIONS_ELSEWHERE = (
     "Each option may also stand in the environment (--log-level as ACCELSCALE_LOG_LEVEL)"
@@ -30,10 +50,12 @@ _OPTIONS_ELSEWHERE = (
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this distribution."""
-    for kind, server in ((ServeConfig, serve), (AgentConfig, agent)):
+    for kind, server in ((ServeConfig, serve), (AgentConfig, agent), (ScalerConfig, scaler)):
         app.command(epilog=_OPTIONS_ELSEWHERE)(_with_options_of(kind)(server))
     app.command()(demo)
     app.command()(poll)
+    app.command()(explain)
+    top.watching_scaler = _watching_scaler
 
 
 def serve(**flags: Any) -> None:
@@ -50,6 +72,15 @@ def agent(**flags: Any) -> None:
         from accelscale_server.agent import agent as tell
 
         raise typer.Exit(tell(load(AgentConfig, flags)))
+
+
+def scaler(**flags: Any) -> None:
+    """Answer KEDA for the workloads of a cluster."""
+    _quieten_grpc()
+    with _server_extra("scaler"):
+        from accelscale_server.scaler import scaler as answer
+
+        raise typer.Exit(answer(load(ScalerConfig, flags)))
 
 
 def demo(
@@ -106,15 +137,9 @@ def poll(
         float,
         typer.Option(parser=positive_seconds, metavar="SECONDS", help="Most time for all calls."),
     ] = 3.0,
-    ca: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="PEM file with the authorities to trust.")
-    ] = None,
-    cert: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="PEM file with a client certificate.")
-    ] = None,
-    key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="PEM file with its private key.")
-    ] = None,
+    ca: Ca = None,
+    cert: Cert = None,
+    key: Key = None,
     as_json: AsJson = False,
 ) -> None:
     """Ask a scaler what KEDA asks: spec, value, active."""
@@ -137,6 +162,43 @@ def poll(
             return await polling.ask(client, request, hpa, as_json=as_json)
 
         raise typer.Exit(asyncio.run(run()))
+
+
+def explain(
+    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The scaler.")],
+    name: Annotated[str, typer.Option(metavar="NAME", help="Name of the ScaledObject.")],
+    namespace: Annotated[str, typer.Option(metavar="NAME", help="Its namespace.")] = "default",
+    timeout: Annotated[
+        float,
+        typer.Option(parser=positive_seconds, metavar="SECONDS", help="Most time for the answer."),
+    ] = 5.0,
+    ca: Ca = None,
+    cert: Cert = None,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say why a ScaledObject's number is what it is."""
+    _quieten_grpc()
+    with _server_extra("explain"):
+        from accelscale_server import explain_command as explaining
+        from accelscale_server import poll as polling
+
+        credentials = polling.credentials(ca, cert, key)
+        with explaining.open_channel(polling.target(address), credentials) as channel:
+            answer = explaining.explain(channel, namespace, name, timeout)
+        explaining.show(answer, f"{namespace}/{name}", as_json=as_json)
+
+
+@contextmanager
+def _watching_scaler(address: str) -> Iterator[Watched]:
+    """The fleet of a scaler, for ``top``."""
+    _quieten_grpc()
+    with _server_extra("top --scaler"):
+        from accelscale_server import poll as polling
+        from accelscale_server.fleet_view import watching_fleet
+
+        with watching_fleet(polling.target(address)) as view:
+            yield view
 
 
 @contextmanager

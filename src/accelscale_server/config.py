@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ from attrs import frozen
 from accelscale.errors import ConfigurationError, Fault
 from accelscale.values import did_you_mean
 from accelscale_server.addresses import ANY_IPV6, Address, parse_address
+from accelscale_server.whereabouts import FORMS, Whereabouts, parse_agents
 
 PREFIX = "ACCELSCALE_"
 METRICS_PORT = 9464
@@ -55,6 +57,16 @@ def _file(text: str) -> Path:
     if not text:
         raise ValueError("must be the path of a file")
     return Path(text)
+
+
+class Off(Enum):
+    """What stands for something that is switched off."""
+
+    OFF = "off"
+
+
+def _off_or_file(text: str) -> Path | Off:
+    return Off.OFF if text == Off.OFF.value else _file(text)
 
 
 def _name(text: str) -> str:
@@ -198,6 +210,47 @@ class AgentConfig(ServerConfig):
     max_streams: int = _max_streams(64, "each replica of the scaler opens one")
 
 
+@frozen(field_transformer=_own_first)
+class ScalerConfig(ServerConfig):
+    """The options of ``accelscale scaler``."""
+
+    listen: Address = _listen(6000, "KEDA")
+    metrics_listen: Address | None = _metrics_listen(Address(ANY_IPV6, METRICS_PORT))
+    agents: Whereabouts | None = _option(
+        parse_agents, f"Where the agents are: {FORMS}.", default=None, shown="required"
+    )
+    agents_ca: Path | None = _option(
+        _file,
+        "PEM file with the authorities that agents' certificates must come from.",
+        default=None,
+        shown="no TLS towards agents",
+    )
+    agents_cert: Path | None = _option(
+        _file, "PEM file with our certificate for agents.", default=None, shown="none"
+    )
+    agents_key: Path | None = _option(
+        _file, "PEM file with its private key.", default=None, shown="none"
+    )
+    agents_server_name: str | None = _option(
+        _name,
+        "The name in agents' certificates, which hold no addresses that come and go.",
+        default=None,
+        shown="the host of the address",
+    )
+    kubeconfig: Path | Off | None = _option(
+        _off_or_file,
+        "Kubeconfig file, or off: without Kubernetes no scope but node and cluster.",
+        default=None,
+        shown="the account of the pod",
+    )
+    namespace: tuple[str, ...] = _option(
+        _names,
+        "Serve and watch only this namespace; repeat the flag for several.",
+        default=(),
+        shown="all",
+    )
+
+
 def load(kind: type[_C], flags: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> _C:
     """The options of a command (``kind`` is `ServeConfig` or a record made like it).
 
@@ -281,9 +334,18 @@ def _from_file(
 
 def _incomplete_tls(written: Mapping[str, Any]) -> list[Fault]:
     """A half of the TLS files without the other would mean plaintext where TLS was meant."""
-    given = {name for name in ("tls_cert", "tls_key", "tls_client_ca") if name in written}
-    if not given:
-        return []
-    lacking = [name for name in ("tls_cert", "tls_key") if name not in given]
-    there = " and ".join(_flag(name) for name in sorted(given))
-    return [Fault(_flag(name), None, f"is required with {there}") for name in lacking]
+    faults = []
+    for together, needed in _TLS_NEEDS:
+        given = [name for name in together if name in written]
+        there = " and ".join(_flag(name) for name in given)
+        lacking = [name for name in needed if given and name not in written]
+        faults += [Fault(_flag(name), None, f"is required with {there}") for name in lacking]
+    return faults
+
+
+_TLS_NEEDS = (
+    (("tls_cert", "tls_client_ca", "tls_key"), ("tls_cert", "tls_key")),
+    (("agents_cert", "agents_key", "agents_server_name"), ("agents_ca",)),
+    (("agents_cert", "agents_key"), ("agents_cert", "agents_key")),
+)
+"""Options of which any one needs all of some others."""

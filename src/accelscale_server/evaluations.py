@@ -21,9 +21,12 @@ class Source(Protocol):
     """What triggers are evaluated over.
 
     ``names_matter`` says whether the answer depends on which ScaledObject asks.
+    ``first_answer_seconds`` is how long what a ScaledObject asks for first may be under way: a call
+    waits for it so long. 0 where everything is known from the start.
     """
 
     names_matter: bool
+    first_answer_seconds: float
 
     @property
     def sequence(self) -> int:
@@ -43,6 +46,7 @@ class Evaluations:
         self._source = source
         self._sequence = -1
         self._by_asker: dict[tuple[Trigger, str, str], Evaluation] = {}
+        self.first_answer_seconds = source.first_answer_seconds
         self.made = 0
 
     def of(self, trigger: Trigger, namespace: str = "", name: str = "") -> Evaluation:

@@ -11,9 +11,9 @@ import grpc
 import typer
 
 from accelscale.cli.options import print_json
-from accelscale.errors import ConfigurationError, Fault
 from accelscale_server.addresses import parse_address
 from accelscale_server.client import CallError, HorizontalPodAutoscaler, Request, ScalerClient
+from accelscale_server.client_tls import channel_credentials
 
 
 async def ask(
@@ -100,30 +100,10 @@ def credentials(
         raise typer.BadParameter("each needs the other", param_hint="--cert and --key")
     if ca is None and cert is None:
         return None
-    faults: list[Fault] = []
-    authorities = _pem("--ca", ca, faults)
-    certificate = _pem("--cert", cert, faults)
-    private_key = _pem("--key", key, faults)
-    if faults:
-        raise ConfigurationError(faults, subject="TLS")
-    return grpc.ssl_channel_credentials(authorities, private_key, certificate)
+    return channel_credentials(ca, cert, key)
 
 
 def decimal(number: float) -> str:
     """With at most three decimals, which is what KEDA keeps."""
     text = f"{number:.3f}"
     return text.rstrip("0").rstrip(".")
-
-
-def _pem(flag: str, path: Path | None, faults: list[Fault]) -> bytes | None:
-    if path is None:
-        return None
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        faults.append(Fault(flag, str(path), f"cannot be read: {error.strerror or error}"))
-        return None
-    if b"-----BEGIN " not in text:
-        faults.append(Fault(flag, str(path), "holds no PEM"))
-        return None
-    return text

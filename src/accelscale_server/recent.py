@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
@@ -18,6 +19,10 @@ class Recent(Generic[K, V]):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def values(self) -> Iterable[V]:
+        """All entries, the most recent one last."""
+        return self._entries.values()
 
     def find(self, key: K) -> V | None:
         """The entry, which thereby becomes the most recent one, or None."""

@@ -32,6 +32,7 @@ class LocalDevices:
     """The devices of this machine as what is evaluated: the same for whoever asks."""
 
     names_matter = False
+    first_answer_seconds = 0.0
 
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor

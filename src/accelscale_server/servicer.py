@@ -2,15 +2,19 @@
 """What KEDA calls: five RPCs, and the one map from errors to gRPC statuses.
 
 Every answer comes from memory; nothing here waits for hardware. No call depends on an earlier one,
-so any replica, freshly started or not, answers any of them alike.
+so any replica, freshly started or not, answers any of them alike; the first of a ScaledObject may
+take a moment where what it asks for has to come from elsewhere.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
 import logging
 import math
 import re
+import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -122,7 +126,7 @@ class ExternalScaler(ExternalScalerServicer):
         """The one value, or the error that makes KEDA hold."""
         subject = self._subject(request.scaledObjectRef)
         name = _known_name(request.metricName, subject.trigger)
-        value = self._evaluation(subject).metric_value()
+        value = (await self._first_evaluation(subject)).metric_value()
         # Older versions of KEDA read the integer alone, and all of them where the float is 0.
         metric = pb.MetricValue(
             metricName=name, metricValue=math.ceil(value), metricValueFloat=value
@@ -132,7 +136,8 @@ class ExternalScaler(ExternalScalerServicer):
     @answering
     async def IsActive(self, request: pb.ScaledObjectRef, context: _Context) -> pb.IsActiveResponse:
         """Whether the workload is active; an error where nobody can tell, never false."""
-        return pb.IsActiveResponse(result=self._evaluation(self._subject(request)).is_active())
+        evaluation = await self._first_evaluation(self._subject(request))
+        return pb.IsActiveResponse(result=evaluation.is_active())
 
     @answering
     async def StreamIsActive(self, request: pb.ScaledObjectRef, context: _Context) -> None:
@@ -140,7 +145,7 @@ class ExternalScaler(ExternalScalerServicer):
         subject, sent, count = self._subject(request), None, -1
         while await self._changes.after(count):
             count = self._changes.count
-            active = self._evaluation(subject).active
+            active = self._active(subject)
             if isinstance(active, bool) and active is not sent:
                 await context.write(pb.IsActiveResponse(result=active))
                 sent = active
@@ -156,9 +161,39 @@ class ExternalScaler(ExternalScalerServicer):
         return self._subjects.of(request.namespace, request.name, request.scalerMetadata)
 
     def _evaluation(self, subject: Subject) -> Evaluation:
-        evaluation = self._evaluations.of(subject.trigger, subject.namespace, subject.name)
+        trigger = self._subjects.trigger_of(subject)
+        return self._evaluations.of(trigger, subject.namespace, subject.name)
+
+    async def _first_evaluation(self, subject: Subject) -> Evaluation:
+        """The evaluation, for which a ScaledObject that asks for the first time waits a moment.
+
+        What it asks for is under way from then on, and would be there at its next poll; but an
+        error at the first one is noted by KEDA and looked at by people.
+        """
+        end = subject.since + self._evaluations.first_answer_seconds
+        while True:
+            count, left = self._changes.count, end - time.monotonic()
+            try:
+                evaluation = self._evaluation(subject)
+            except NoDataError:
+                if left <= 0:
+                    raise
+            else:
+                if left <= 0 or not isinstance(evaluation.value, NoDataError | NotFoundError):
+                    subject.note(evaluation)
+                    return evaluation
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    if not await self._changes.after(count):
+                        end = 0.0  # the server stops: answer what is known
+
+    def _active(self, subject: Subject) -> bool | AccelscaleError:
+        try:
+            evaluation = self._evaluation(subject)
+        except NoDataError as error:
+            return error
         subject.note(evaluation)
-        return evaluation
+        return evaluation.active
 
 
 def _spec(trigger: Trigger) -> pb.GetMetricSpecResponse:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
 from accelscale.errors import AccelscaleError, ConfigurationError, NoDataError, UnsupportedError
-from accelscale.trigger import parse_trigger
+from accelscale.trigger import MetricType, parse_trigger
+from accelscale_server.explanation import headline
 from accelscale_server.recent import Recent
 
 if TYPE_CHECKING:
@@ -27,19 +30,27 @@ LONGEST_METADATA = 16 * 1024
 LONGEST_NAME = 253
 """What Kubernetes allows; a client that sends more does not fill the log with it."""
 
+MetricTypeOf = Callable[[str, str, "Mapping[str, str]"], MetricType | None]
+"""KEDA's metricType for the trigger of a ScaledObject (namespace, name, metadata), or None where it
+is not told; raises AccelscaleError while nobody can tell."""
+
 
 @define
 class Subject:
     """A trigger of a ScaledObject; ``error`` is set where the metadata is no trigger.
 
     One that is not ``remembered`` is made anew by every call, so the log stays silent about it.
+    ``since`` is when it asked first, in monotonic seconds.
     """
 
     namespace: str
     name: str
+    metadata: Mapping[str, str]
     parsed: Trigger | None
     error: ConfigurationError | None = None
     remembered: bool = True
+    since: float = field(factory=time.monotonic)
+    retyped: Trigger | None = field(default=None, init=False)
     _said: tuple[Any, ...] | None = field(default=None, init=False)
 
     @property
@@ -56,7 +67,8 @@ class Subject:
 
     def note(self, evaluation: Evaluation) -> None:
         """Say in the log what became of this trigger, where that differs from the last time."""
-        verdict = (_kind(evaluation.value), _kind(evaluation.active))
+        held = evaluation.fill != "none"
+        verdict = (_kind(evaluation.value), _kind(evaluation.active), held)
         if verdict == self._said or not self.remembered:
             return
         self._said = verdict
@@ -67,13 +79,17 @@ class Subject:
             if isinstance(part, AccelscaleError)
         ]
         logger.log(
-            logging.WARNING if missing else logging.INFO,
+            logging.WARNING if missing or held else logging.INFO,
             "no value" if not known else "no verdict" if missing else "verdict",
             extra={
                 **self._labels(),
                 **({"value": round(float(evaluation.value), 3)} if known else {}),  # type: ignore[arg-type]
                 **({} if missing else {"active": evaluation.active}),
-                **({"why": missing[0]} if missing else {}),
+                **(
+                    {"why": missing[0] if missing else headline(evaluation)}
+                    if missing or held
+                    else {}
+                ),
             },
         )
 
@@ -97,9 +113,15 @@ class Subject:
 class Subjects:
     """All who asked recently, a bounded number of them. For one thread."""
 
-    def __init__(self, metrics: Mapping[str, Metric], scopes: Collection[str]) -> None:
+    def __init__(
+        self,
+        metrics: Mapping[str, Metric],
+        scopes: Collection[str],
+        metric_type_of: MetricTypeOf | None = None,
+    ) -> None:
         self._metrics = metrics
         self._scopes = scopes
+        self._metric_type_of = metric_type_of
         self._recent: Recent[tuple[str, str, frozenset[tuple[str, str]]], Subject] = Recent(MOST)
 
     def __len__(self) -> int:
@@ -119,12 +141,37 @@ class Subjects:
             made.introduce()
         return made
 
+    def trigger_of(self, subject: Subject) -> Trigger:
+        """The trigger with the metric type that its ScaledObject has, as far as that is told.
+
+        Raises:
+            ConfigurationError: the metadata is none.
+            AccelscaleError: nobody can tell the metric type at present, or who may ask.
+        """
+        trigger = subject.trigger
+        if self._metric_type_of is None:
+            return trigger
+        told = self._metric_type_of(subject.namespace, subject.name, subject.metadata)
+        if told is None or told is trigger.metric_type:
+            return trigger
+        if subject.retyped is None or subject.retyped.metric_type is not told:
+            metadata = {**subject.metadata, "metricType": told.value}
+            subject.retyped = self._parsed(metadata)
+        return subject.retyped
+
+    def asked_by(self, namespace: str, name: str) -> list[Subject]:
+        """The triggers with which a ScaledObject has asked lately, the latest last."""
+        return [s for s in self._recent.values() if (s.namespace, s.name) == (namespace, name)]
+
     def _made(self, namespace: str, name: str, metadata: Mapping[str, str]) -> Subject:
         try:
-            trigger = parse_trigger(metadata, metrics=self._metrics, scopes=self._scopes)
+            trigger = self._parsed(metadata)
         except ConfigurationError as error:
-            return Subject(namespace, name, None, error)
-        return Subject(namespace, name, trigger)
+            return Subject(namespace, name, dict(metadata), None, error)
+        return Subject(namespace, name, dict(metadata), trigger)
+
+    def _parsed(self, metadata: Mapping[str, str]) -> Trigger:
+        return parse_trigger(metadata, metrics=self._metrics, scopes=self._scopes)
 
 
 def _kind(answer: float | bool | AccelscaleError) -> object:

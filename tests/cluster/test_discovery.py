@@ -11,7 +11,8 @@ import pytest
 
 from accelscale.errors import ForbiddenError
 from accelscale_server import discovery
-from accelscale_server.discovery import Discovery, Endpoints, Listed, Named, parse_agents
+from accelscale_server.discovery import Discovery
+from accelscale_server.whereabouts import Endpoints, Listed, Named, parse_agents
 from cluster.waiting import until
 
 

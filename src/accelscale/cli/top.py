@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
@@ -16,9 +16,39 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from accelscale.cli.overview import Overview
-    from accelscale.monitor import Monitor
+    from accelscale.metrics import Metric
+    from accelscale.model import Snapshot
 
 FIRST_READING_SECONDS = 5.0
+
+
+class State(Protocol):
+    """How a source of readings fares."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def phase(self) -> str:
+        """What it is doing, in a word."""
+
+
+class Watched(Protocol):
+    """What can be shown: the monitor of this machine, or the fleet of a scaler."""
+
+    interval: float
+    metrics: Mapping[str, Metric]
+
+    def snapshot(self) -> Snapshot:
+        """The readings of now."""
+
+    def states(self) -> Sequence[State]:
+        """How the sources of readings fare."""
+
+
+watching_scaler: Callable[[str], AbstractContextManager[Watched]] | None = None
+"""Opens the fleet of a scaler. The server sets it, for the library knows no network."""
 
 
 def top(
@@ -27,6 +57,10 @@ def top(
         float,
         typer.Option(metavar="SECONDS", parser=positive_seconds, help="Time between two readings."),
     ] = 1.0,
+    scaler: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Show the fleet that this scaler watches."),
+    ] = None,
     once: Annotated[bool, typer.Option("--once", help="Print one reading and exit.")] = False,
     sort: Annotated[
         str | None,
@@ -37,39 +71,56 @@ def top(
     ] = None,
 ) -> None:
     """Show the devices live, until Ctrl-C."""
-    from accelscale.cli.devices import complain_of_no_devices
     from accelscale.cli.overview import sort_metric
+
+    with _watched(backend, interval, scaler) as watched:
+        order = sort_metric(sort, watched.metrics)
+        if sys.stdout.isatty():
+            _on_terminal(watched, order, once)
+        else:
+            _as_lines(watched, order, once)
+
+
+@contextmanager
+def _watched(backend: list[str] | None, interval: float, scaler: str | None) -> Iterator[Watched]:
+    """What is to be shown, once there is something."""
+    if scaler is not None:
+        if watching_scaler is None:
+            raise typer.BadParameter("needs the extra `server`", param_hint="--scaler")
+        if backend:
+            raise typer.BadParameter("names backends of this machine", param_hint="--backend")
+        with watching_scaler(scaler) as fleet:
+            fleet.interval = interval
+            yield fleet
+        return
+    from accelscale.cli.devices import complain_of_no_devices
     from accelscale.cli.watching import statuses, watching
 
     with watching(backend, interval=interval, seconds=FIRST_READING_SECONDS + interval) as monitor:
-        order = sort_metric(sort, monitor.metrics)
         if not monitor.snapshot().devices:
             complain_of_no_devices(statuses(monitor))
             raise typer.Exit(1)
-        if sys.stdout.isatty():
-            _on_terminal(monitor, order, once)
-        else:
-            _as_lines(monitor, order, once)
+        yield monitor
 
 
-def _as_lines(monitor: Monitor, order: str | None, once: bool) -> None:
+def _as_lines(watched: Watched, order: str | None, once: bool) -> None:
     from accelscale.cli.overview import ordered, plain_line
 
     while True:
-        snapshot = monitor.snapshot()
+        snapshot = watched.snapshot()
         for device in ordered(snapshot, order):
             typer.echo(plain_line(snapshot, device, time.monotonic()))
         if once:
             return
-        time.sleep(monitor.interval)
+        time.sleep(watched.interval)
 
 
-def _on_terminal(monitor: Monitor, order: str | None, once: bool) -> None:
+def _on_terminal(watched: Watched, order: str | None, once: bool) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
     if once:
-        console.print(_picture(monitor, console, order, cropped=False))
+        console.print(_picture(watched, console, order, cropped=False))
         return
     from rich.live import Live
 
@@ -78,23 +129,23 @@ def _on_terminal(monitor: Monitor, order: str | None, once: bool) -> None:
         Live(console=console, screen=True, auto_refresh=False) as live,
     ):
         while True:
-            live.update(_picture(monitor, console, order, cropped=True), refresh=True)
-            time.sleep(min(monitor.interval, 1.0))
+            live.update(_picture(watched, console, order, cropped=True), refresh=True)
+            time.sleep(min(watched.interval, 1.0))
 
 
 def _picture(
-    monitor: Monitor, console: Console, order: str | None, *, cropped: bool
+    watched: Watched, console: Console, order: str | None, *, cropped: bool
 ) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
     from accelscale.cli.overview import overview
 
-    snapshot, now = monitor.snapshot(), time.monotonic()
+    snapshot, now = watched.snapshot(), time.monotonic()
     width, height = console.size
     most_rows = height - 6 if cropped else None
     table = overview(snapshot, width, now, order, most_rows)
-    states = " ".join(f"{s.name}:{s.phase}" for s in monitor.states())
+    states = " ".join(f"{s.name}:{s.phase}" for s in watched.states())
     count = len(snapshot.devices)
     head = f"{time.strftime('%H:%M:%S')}  {count} device{'s' * (count != 1)}  {states}"
     return Group(
