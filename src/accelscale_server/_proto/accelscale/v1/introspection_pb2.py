@@ -4,62 +4,65 @@
 # source: accelscale/v1/introspection.proto
 # Protobuf Python Version: 6.31.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
 _runtime_version.ValidateProtobufRuntimeVersion(
-    _runtime_version.Domain.PUBLIC, 6, 31, 1, "", "accelscale/v1/introspection.proto"
+    _runtime_version.Domain.PUBLIC,
+    6,
+    31,
+    1,
+    '',
+    'accelscale/v1/introspection.proto'
 )
 # @@protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n!accelscale/v1/introspection.proto\x12\raccelscale.v1"1\n\x0e\x45xplainRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t"C\n\x0f\x45xplainResponse\x12\x30\n\x0c\x65xplanations\x18\x01 \x03(\x0b\x32\x1a.accelscale.v1.Explanation"\xe3\x05\n\x0b\x45xplanation\x12:\n\x08metadata\x18\x01 \x03(\x0b\x32(.accelscale.v1.Explanation.MetadataEntry\x12\x13\n\x0bmetric_name\x18\x02 \x01(\t\x12\x13\n\x0bmetric_type\x18\x03 \x01(\t\x12\x11\n\tthreshold\x18\x04 \x01(\x01\x12\x1c\n\x14\x61\x63tivation_threshold\x18\x05 \x01(\x01\x12\x10\n\x08workload\x18\x06 \x01(\t\x12\r\n\x05scope\x18\x07 \x01(\t\x12\x1b\n\x13replica_aggregation\x18\x08 \x01(\t\x12\x12\n\x05value\x18\t \x01(\x01H\x00\x88\x01\x01\x12#\n\x05\x65rror\x18\n \x01(\x0b\x32\x14.accelscale.v1.Error\x12\x13\n\x06\x61\x63tive\x18\x0b \x01(\x08H\x01\x88\x01\x01\x12*\n\x0c\x61\x63tive_error\x18\x0c \x01(\x0b\x32\x14.accelscale.v1.Error\x12\x1d\n\x10\x61\x63tivation_value\x18\r \x01(\x01H\x02\x88\x01\x01\x12\x0c\n\x04\x66ill\x18\x0e \x01(\t\x12(\n\x08replicas\x18\x0f \x03(\x0b\x32\x16.accelscale.v1.Replica\x12\x19\n\x0chpa_replicas\x18\x10 \x01(\x05H\x03\x88\x01\x01\x12\x10\n\x08warnings\x18\x11 \x03(\t\x12\x18\n\x10\x63urrent_replicas\x18\x12 \x01(\x05\x12\x16\n\x0eready_replicas\x18\x13 \x01(\x05\x12\x16\n\x0eleast_replicas\x18\x14 \x01(\x05\x12\x15\n\rmost_replicas\x18\x15 \x01(\x05\x12\x0e\n\x06series\x18\x16 \x01(\t\x12\x13\n\x0b\x61ggregation\x18\x17 \x01(\t\x12\x0f\n\x07summary\x18\x18 \x01(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x08\n\x06_valueB\t\n\x07_activeB\x13\n\x11_activation_valueB\x0f\n\r_hpa_replicas"&\n\x05\x45rror\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t"\xb8\x01\n\x07Replica\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05ready\x18\x02 \x01(\x08\x12\x11\n\twas_ready\x18\x03 \x01(\x08\x12\x12\n\x05value\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x07\x63ounted\x18\x05 \x01(\x01H\x01\x88\x01\x01\x12,\n\x07\x64\x65vices\x18\x06 \x03(\x0b\x32\x1b.accelscale.v1.DeviceFigure\x12\x0f\n\x07problem\x18\x07 \x01(\tB\x08\n\x06_valueB\n\n\x08_counted"\xc0\x01\n\x0c\x44\x65viceFigure\x12\x11\n\tdevice_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\x12\n\x05value\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x13\n\x0b\x61ge_seconds\x18\x05 \x01(\x01\x12\x0f\n\x07\x63overed\x18\x06 \x01(\x08\x12\x0e\n\x06shared\x18\x07 \x01(\x08\x12\x0e\n\x06reason\x18\x08 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\t \x01(\t\x12\r\n\x05share\x18\n \x01(\x01\x42\x08\n\x06_value"\x1f\n\x0c\x46leetRequest\x12\x0f\n\x07metrics\x18\x01 \x03(\t"3\n\rFleetResponse\x12"\n\x05nodes\x18\x01 \x03(\x0b\x32\x13.accelscale.v1.Node"\xa3\x01\n\x04Node\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\x12\x13\n\x0b\x61ge_seconds\x18\x05 \x01(\x01\x12+\n\x07\x64\x65vices\x18\x06 \x03(\x0b\x32\x1a.accelscale.v1.FleetDevice\x12\x1b\n\x13\x61llocations_problem\x18\x07 \x01(\t"\xa7\x02\n\x0b\x46leetDevice\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06vendor\x18\x03 \x01(\t\x12\x0f\n\x07problem\x18\x04 \x01(\t\x12\x0c\n\x04pods\x18\x05 \x03(\t\x12\x36\n\x06values\x18\x06 \x03(\x0b\x32&.accelscale.v1.FleetDevice.ValuesEntry\x12\x38\n\x07reasons\x18\x07 \x03(\x0b\x32\'.accelscale.v1.FleetDevice.ReasonsEntry\x1a-\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a.\n\x0cReasonsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x32\x9d\x01\n\rIntrospection\x12H\n\x07\x45xplain\x12\x1d.accelscale.v1.ExplainRequest\x1a\x1e.accelscale.v1.ExplainResponse\x12\x42\n\x05\x46leet\x12\x1b.accelscale.v1.FleetRequest\x1a\x1c.accelscale.v1.FleetResponseb\x06proto3'
-)
+
+
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!accelscale/v1/introspection.proto\x12\raccelscale.v1\"1\n\x0e\x45xplainRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"C\n\x0f\x45xplainResponse\x12\x30\n\x0c\x65xplanations\x18\x01 \x03(\x0b\x32\x1a.accelscale.v1.Explanation\"\xe3\x05\n\x0b\x45xplanation\x12:\n\x08metadata\x18\x01 \x03(\x0b\x32(.accelscale.v1.Explanation.MetadataEntry\x12\x13\n\x0bmetric_name\x18\x02 \x01(\t\x12\x13\n\x0bmetric_type\x18\x03 \x01(\t\x12\x11\n\tthreshold\x18\x04 \x01(\x01\x12\x1c\n\x14\x61\x63tivation_threshold\x18\x05 \x01(\x01\x12\x10\n\x08workload\x18\x06 \x01(\t\x12\r\n\x05scope\x18\x07 \x01(\t\x12\x1b\n\x13replica_aggregation\x18\x08 \x01(\t\x12\x12\n\x05value\x18\t \x01(\x01H\x00\x88\x01\x01\x12#\n\x05\x65rror\x18\n \x01(\x0b\x32\x14.accelscale.v1.Error\x12\x13\n\x06\x61\x63tive\x18\x0b \x01(\x08H\x01\x88\x01\x01\x12*\n\x0c\x61\x63tive_error\x18\x0c \x01(\x0b\x32\x14.accelscale.v1.Error\x12\x1d\n\x10\x61\x63tivation_value\x18\r \x01(\x01H\x02\x88\x01\x01\x12\x0c\n\x04\x66ill\x18\x0e \x01(\t\x12(\n\x08replicas\x18\x0f \x03(\x0b\x32\x16.accelscale.v1.Replica\x12\x19\n\x0chpa_replicas\x18\x10 \x01(\x05H\x03\x88\x01\x01\x12\x10\n\x08warnings\x18\x11 \x03(\t\x12\x18\n\x10\x63urrent_replicas\x18\x12 \x01(\x05\x12\x16\n\x0eready_replicas\x18\x13 \x01(\x05\x12\x16\n\x0eleast_replicas\x18\x14 \x01(\x05\x12\x15\n\rmost_replicas\x18\x15 \x01(\x05\x12\x0e\n\x06series\x18\x16 \x01(\t\x12\x13\n\x0b\x61ggregation\x18\x17 \x01(\t\x12\x0f\n\x07summary\x18\x18 \x01(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x08\n\x06_valueB\t\n\x07_activeB\x13\n\x11_activation_valueB\x0f\n\r_hpa_replicas\"&\n\x05\x45rror\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"\xb8\x01\n\x07Replica\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05ready\x18\x02 \x01(\x08\x12\x11\n\twas_ready\x18\x03 \x01(\x08\x12\x12\n\x05value\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x07\x63ounted\x18\x05 \x01(\x01H\x01\x88\x01\x01\x12,\n\x07\x64\x65vices\x18\x06 \x03(\x0b\x32\x1b.accelscale.v1.DeviceFigure\x12\x0f\n\x07problem\x18\x07 \x01(\tB\x08\n\x06_valueB\n\n\x08_counted\"\xc0\x01\n\x0c\x44\x65viceFigure\x12\x11\n\tdevice_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\x12\n\x05value\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x13\n\x0b\x61ge_seconds\x18\x05 \x01(\x01\x12\x0f\n\x07\x63overed\x18\x06 \x01(\x08\x12\x0e\n\x06shared\x18\x07 \x01(\x08\x12\x0e\n\x06reason\x18\x08 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\t \x01(\t\x12\r\n\x05share\x18\n \x01(\x01\x42\x08\n\x06_value\"\x1f\n\x0c\x46leetRequest\x12\x0f\n\x07metrics\x18\x01 \x03(\t\"3\n\rFleetResponse\x12\"\n\x05nodes\x18\x01 \x03(\x0b\x32\x13.accelscale.v1.Node\"\xa3\x01\n\x04Node\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\x12\x13\n\x0b\x61ge_seconds\x18\x05 \x01(\x01\x12+\n\x07\x64\x65vices\x18\x06 \x03(\x0b\x32\x1a.accelscale.v1.FleetDevice\x12\x1b\n\x13\x61llocations_problem\x18\x07 \x01(\t\"\xa7\x02\n\x0b\x46leetDevice\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06vendor\x18\x03 \x01(\t\x12\x0f\n\x07problem\x18\x04 \x01(\t\x12\x0c\n\x04pods\x18\x05 \x03(\t\x12\x36\n\x06values\x18\x06 \x03(\x0b\x32&.accelscale.v1.FleetDevice.ValuesEntry\x12\x38\n\x07reasons\x18\x07 \x03(\x0b\x32\'.accelscale.v1.FleetDevice.ReasonsEntry\x1a-\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a.\n\x0cReasonsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x32\x9d\x01\n\rIntrospection\x12H\n\x07\x45xplain\x12\x1d.accelscale.v1.ExplainRequest\x1a\x1e.accelscale.v1.ExplainResponse\x12\x42\n\x05\x46leet\x12\x1b.accelscale.v1.FleetRequest\x1a\x1c.accelscale.v1.FleetResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "accelscale.v1.introspection_pb2", _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'accelscale.v1.introspection_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_EXPLANATION_METADATAENTRY"]._loaded_options = None
-    _globals["_EXPLANATION_METADATAENTRY"]._serialized_options = b"8\001"
-    _globals["_FLEETDEVICE_VALUESENTRY"]._loaded_options = None
-    _globals["_FLEETDEVICE_VALUESENTRY"]._serialized_options = b"8\001"
-    _globals["_FLEETDEVICE_REASONSENTRY"]._loaded_options = None
-    _globals["_FLEETDEVICE_REASONSENTRY"]._serialized_options = b"8\001"
-    _globals["_EXPLAINREQUEST"]._serialized_start = 52
-    _globals["_EXPLAINREQUEST"]._serialized_end = 101
-    _globals["_EXPLAINRESPONSE"]._serialized_start = 103
-    _globals["_EXPLAINRESPONSE"]._serialized_end = 170
-    _globals["_EXPLANATION"]._serialized_start = 173
-    _globals["_EXPLANATION"]._serialized_end = 912
-    _globals["_EXPLANATION_METADATAENTRY"]._serialized_start = 806
-    _globals["_EXPLANATION_METADATAENTRY"]._serialized_end = 853
-    _globals["_ERROR"]._serialized_start = 914
-    _globals["_ERROR"]._serialized_end = 952
-    _globals["_REPLICA"]._serialized_start = 955
-    _globals["_REPLICA"]._serialized_end = 1139
-    _globals["_DEVICEFIGURE"]._serialized_start = 1142
-    _globals["_DEVICEFIGURE"]._serialized_end = 1334
-    _globals["_FLEETREQUEST"]._serialized_start = 1336
-    _globals["_FLEETREQUEST"]._serialized_end = 1367
-    _globals["_FLEETRESPONSE"]._serialized_start = 1369
-    _globals["_FLEETRESPONSE"]._serialized_end = 1420
-    _globals["_NODE"]._serialized_start = 1423
-    _globals["_NODE"]._serialized_end = 1586
-    _globals["_FLEETDEVICE"]._serialized_start = 1589
-    _globals["_FLEETDEVICE"]._serialized_end = 1884
-    _globals["_FLEETDEVICE_VALUESENTRY"]._serialized_start = 1791
-    _globals["_FLEETDEVICE_VALUESENTRY"]._serialized_end = 1836
-    _globals["_FLEETDEVICE_REASONSENTRY"]._serialized_start = 1838
-    _globals["_FLEETDEVICE_REASONSENTRY"]._serialized_end = 1884
-    _globals["_INTROSPECTION"]._serialized_start = 1887
-    _globals["_INTROSPECTION"]._serialized_end = 2044
+  DESCRIPTOR._loaded_options = None
+  _globals['_EXPLANATION_METADATAENTRY']._loaded_options = None
+  _globals['_EXPLANATION_METADATAENTRY']._serialized_options = b'8\001'
+  _globals['_FLEETDEVICE_VALUESENTRY']._loaded_options = None
+  _globals['_FLEETDEVICE_VALUESENTRY']._serialized_options = b'8\001'
+  _globals['_FLEETDEVICE_REASONSENTRY']._loaded_options = None
+  _globals['_FLEETDEVICE_REASONSENTRY']._serialized_options = b'8\001'
+  _globals['_EXPLAINREQUEST']._serialized_start=52
+  _globals['_EXPLAINREQUEST']._serialized_end=101
+  _globals['_EXPLAINRESPONSE']._serialized_start=103
+  _globals['_EXPLAINRESPONSE']._serialized_end=170
+  _globals['_EXPLANATION']._serialized_start=173
+  _globals['_EXPLANATION']._serialized_end=912
+  _globals['_EXPLANATION_METADATAENTRY']._serialized_start=806
+  _globals['_EXPLANATION_METADATAENTRY']._serialized_end=853
+  _globals['_ERROR']._serialized_start=914
+  _globals['_ERROR']._serialized_end=952
+  _globals['_REPLICA']._serialized_start=955
+  _globals['_REPLICA']._serialized_end=1139
+  _globals['_DEVICEFIGURE']._serialized_start=1142
+  _globals['_DEVICEFIGURE']._serialized_end=1334
+  _globals['_FLEETREQUEST']._serialized_start=1336
+  _globals['_FLEETREQUEST']._serialized_end=1367
+  _globals['_FLEETRESPONSE']._serialized_start=1369
+  _globals['_FLEETRESPONSE']._serialized_end=1420
+  _globals['_NODE']._serialized_start=1423
+  _globals['_NODE']._serialized_end=1586
+  _globals['_FLEETDEVICE']._serialized_start=1589
+  _globals['_FLEETDEVICE']._serialized_end=1884
+  _globals['_FLEETDEVICE_VALUESENTRY']._serialized_start=1791
+  _globals['_FLEETDEVICE_VALUESENTRY']._serialized_end=1836
+  _globals['_FLEETDEVICE_REASONSENTRY']._serialized_start=1838
+  _globals['_FLEETDEVICE_REASONSENTRY']._serialized_end=1884
+  _globals['_INTROSPECTION']._serialized_start=1887
+  _globals['_INTROSPECTION']._serialized_end=2044
 # @@protoc_insertion_point(module_scope)

@@ -18,37 +18,10 @@ class ExplainResponse(_message.Message):
     __slots__ = ("explanations",)
     EXPLANATIONS_FIELD_NUMBER: _ClassVar[int]
     explanations: _containers.RepeatedCompositeFieldContainer[Explanation]
-    def __init__(
-        self, explanations: _Optional[_Iterable[_Union[Explanation, _Mapping]]] = ...
-    ) -> None: ...
+    def __init__(self, explanations: _Optional[_Iterable[_Union[Explanation, _Mapping]]] = ...) -> None: ...
 
 class Explanation(_message.Message):
-    __slots__ = (
-        "metadata",
-        "metric_name",
-        "metric_type",
-        "threshold",
-        "activation_threshold",
-        "workload",
-        "scope",
-        "replica_aggregation",
-        "value",
-        "error",
-        "active",
-        "active_error",
-        "activation_value",
-        "fill",
-        "replicas",
-        "hpa_replicas",
-        "warnings",
-        "current_replicas",
-        "ready_replicas",
-        "least_replicas",
-        "most_replicas",
-        "series",
-        "aggregation",
-        "summary",
-    )
+    __slots__ = ("metadata", "metric_name", "metric_type", "threshold", "activation_threshold", "workload", "scope", "replica_aggregation", "value", "error", "active", "active_error", "activation_value", "fill", "replicas", "hpa_replicas", "warnings", "current_replicas", "ready_replicas", "least_replicas", "most_replicas", "series", "aggregation", "summary")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -56,7 +29,6 @@ class Explanation(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-
     METADATA_FIELD_NUMBER: _ClassVar[int]
     METRIC_NAME_FIELD_NUMBER: _ClassVar[int]
     METRIC_TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -105,33 +77,7 @@ class Explanation(_message.Message):
     series: str
     aggregation: str
     summary: str
-    def __init__(
-        self,
-        metadata: _Optional[_Mapping[str, str]] = ...,
-        metric_name: _Optional[str] = ...,
-        metric_type: _Optional[str] = ...,
-        threshold: _Optional[float] = ...,
-        activation_threshold: _Optional[float] = ...,
-        workload: _Optional[str] = ...,
-        scope: _Optional[str] = ...,
-        replica_aggregation: _Optional[str] = ...,
-        value: _Optional[float] = ...,
-        error: _Optional[_Union[Error, _Mapping]] = ...,
-        active: bool = ...,
-        active_error: _Optional[_Union[Error, _Mapping]] = ...,
-        activation_value: _Optional[float] = ...,
-        fill: _Optional[str] = ...,
-        replicas: _Optional[_Iterable[_Union[Replica, _Mapping]]] = ...,
-        hpa_replicas: _Optional[int] = ...,
-        warnings: _Optional[_Iterable[str]] = ...,
-        current_replicas: _Optional[int] = ...,
-        ready_replicas: _Optional[int] = ...,
-        least_replicas: _Optional[int] = ...,
-        most_replicas: _Optional[int] = ...,
-        series: _Optional[str] = ...,
-        aggregation: _Optional[str] = ...,
-        summary: _Optional[str] = ...,
-    ) -> None: ...
+    def __init__(self, metadata: _Optional[_Mapping[str, str]] = ..., metric_name: _Optional[str] = ..., metric_type: _Optional[str] = ..., threshold: _Optional[float] = ..., activation_threshold: _Optional[float] = ..., workload: _Optional[str] = ..., scope: _Optional[str] = ..., replica_aggregation: _Optional[str] = ..., value: _Optional[float] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., active: bool = ..., active_error: _Optional[_Union[Error, _Mapping]] = ..., activation_value: _Optional[float] = ..., fill: _Optional[str] = ..., replicas: _Optional[_Iterable[_Union[Replica, _Mapping]]] = ..., hpa_replicas: _Optional[int] = ..., warnings: _Optional[_Iterable[str]] = ..., current_replicas: _Optional[int] = ..., ready_replicas: _Optional[int] = ..., least_replicas: _Optional[int] = ..., most_replicas: _Optional[int] = ..., series: _Optional[str] = ..., aggregation: _Optional[str] = ..., summary: _Optional[str] = ...) -> None: ...
 
 class Error(_message.Message):
     __slots__ = ("code", "message")
@@ -157,30 +103,10 @@ class Replica(_message.Message):
     counted: float
     devices: _containers.RepeatedCompositeFieldContainer[DeviceFigure]
     problem: str
-    def __init__(
-        self,
-        name: _Optional[str] = ...,
-        ready: bool = ...,
-        was_ready: bool = ...,
-        value: _Optional[float] = ...,
-        counted: _Optional[float] = ...,
-        devices: _Optional[_Iterable[_Union[DeviceFigure, _Mapping]]] = ...,
-        problem: _Optional[str] = ...,
-    ) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., ready: bool = ..., was_ready: bool = ..., value: _Optional[float] = ..., counted: _Optional[float] = ..., devices: _Optional[_Iterable[_Union[DeviceFigure, _Mapping]]] = ..., problem: _Optional[str] = ...) -> None: ...
 
 class DeviceFigure(_message.Message):
-    __slots__ = (
-        "device_id",
-        "name",
-        "node",
-        "value",
-        "age_seconds",
-        "covered",
-        "shared",
-        "reason",
-        "detail",
-        "share",
-    )
+    __slots__ = ("device_id", "name", "node", "value", "age_seconds", "covered", "shared", "reason", "detail", "share")
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -201,19 +127,7 @@ class DeviceFigure(_message.Message):
     reason: str
     detail: str
     share: float
-    def __init__(
-        self,
-        device_id: _Optional[str] = ...,
-        name: _Optional[str] = ...,
-        node: _Optional[str] = ...,
-        value: _Optional[float] = ...,
-        age_seconds: _Optional[float] = ...,
-        covered: bool = ...,
-        shared: bool = ...,
-        reason: _Optional[str] = ...,
-        detail: _Optional[str] = ...,
-        share: _Optional[float] = ...,
-    ) -> None: ...
+    def __init__(self, device_id: _Optional[str] = ..., name: _Optional[str] = ..., node: _Optional[str] = ..., value: _Optional[float] = ..., age_seconds: _Optional[float] = ..., covered: bool = ..., shared: bool = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., share: _Optional[float] = ...) -> None: ...
 
 class FleetRequest(_message.Message):
     __slots__ = ("metrics",)
@@ -228,15 +142,7 @@ class FleetResponse(_message.Message):
     def __init__(self, nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = (
-        "name",
-        "address",
-        "state",
-        "detail",
-        "age_seconds",
-        "devices",
-        "allocations_problem",
-    )
+    __slots__ = ("name", "address", "state", "detail", "age_seconds", "devices", "allocations_problem")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -251,16 +157,7 @@ class Node(_message.Message):
     age_seconds: float
     devices: _containers.RepeatedCompositeFieldContainer[FleetDevice]
     allocations_problem: str
-    def __init__(
-        self,
-        name: _Optional[str] = ...,
-        address: _Optional[str] = ...,
-        state: _Optional[str] = ...,
-        detail: _Optional[str] = ...,
-        age_seconds: _Optional[float] = ...,
-        devices: _Optional[_Iterable[_Union[FleetDevice, _Mapping]]] = ...,
-        allocations_problem: _Optional[str] = ...,
-    ) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[str] = ..., detail: _Optional[str] = ..., age_seconds: _Optional[float] = ..., devices: _Optional[_Iterable[_Union[FleetDevice, _Mapping]]] = ..., allocations_problem: _Optional[str] = ...) -> None: ...
 
 class FleetDevice(_message.Message):
     __slots__ = ("id", "name", "vendor", "problem", "pods", "values", "reasons")
@@ -271,7 +168,6 @@ class FleetDevice(_message.Message):
         key: str
         value: float
         def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
-
     class ReasonsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -279,7 +175,6 @@ class FleetDevice(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     VENDOR_FIELD_NUMBER: _ClassVar[int]
@@ -294,13 +189,4 @@ class FleetDevice(_message.Message):
     pods: _containers.RepeatedScalarFieldContainer[str]
     values: _containers.ScalarMap[str, float]
     reasons: _containers.ScalarMap[str, str]
-    def __init__(
-        self,
-        id: _Optional[str] = ...,
-        name: _Optional[str] = ...,
-        vendor: _Optional[str] = ...,
-        problem: _Optional[str] = ...,
-        pods: _Optional[_Iterable[str]] = ...,
-        values: _Optional[_Mapping[str, float]] = ...,
-        reasons: _Optional[_Mapping[str, str]] = ...,
-    ) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., vendor: _Optional[str] = ..., problem: _Optional[str] = ..., pods: _Optional[_Iterable[str]] = ..., values: _Optional[_Mapping[str, float]] = ..., reasons: _Optional[_Mapping[str, str]] = ...) -> None: ...
