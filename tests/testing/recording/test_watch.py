@@ -79,7 +79,7 @@ def test_other_threads_are_seen_and_a_watcher_is_not(place: Path) -> None:
     assert f"{place}/folder" not in seen
 
 
-@pytest.mark.parametrize("way", ["open", "Path.glob", "os.readlink", "os.stat"])
+@pytest.mark.parametrize("way", ["open", "Path.iterdir", "os.readlink", "os.stat"])
 def test_what_a_watcher_raises_is_the_answer(place: Path, way: str) -> None:
     _, name, use = WAYS[way]
 

@@ -24,6 +24,7 @@ from accelscale.testing.recording.tree import Entry, dump, load
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+_LINE_LENGTH = 120
 
 
 @frozen
@@ -200,7 +201,23 @@ def without_times(reading: Reading) -> Reading:
 
 
 def _json(record: Any) -> str:
-    return json.dumps(record, indent=1, allow_nan=False) + "\n"
+    return _lines(record, 0) + "\n"
+
+
+def _lines(value: Any, depth: int) -> str:
+    """JSON for people: what fits on a line is on one."""
+    flat = json.dumps(value, allow_nan=False)
+    if len(flat) + depth <= _LINE_LENGTH or not isinstance(value, dict | list | tuple):
+        return flat
+    space = " " * (depth + 1)
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(key)}: {_lines(part, depth + 1)}" for key, part in value.items()]
+        opening, closing = "{", "}"
+    else:
+        parts = [_lines(part, depth + 1) for part in value]
+        opening, closing = "[", "]"
+    inside = f",\n{space}".join(parts)
+    return f"{opening}\n{space}{inside}\n{' ' * depth}{closing}"
 
 
 def _given(record: Mapping[str, Any]) -> dict[str, Any]:
