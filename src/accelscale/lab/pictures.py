@@ -8,16 +8,17 @@ and changes of replicas are kept as they are. Where nothing is known the line is
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import islice, pairwise
 
 import numpy as np
 from attrs import frozen
 
+from accelscale.lab.course import Course, carried
 from accelscale.lab.recording import Floats
 from accelscale.lab.replay import Replay
-from accelscale.lab.summary import carried, timeline
+from accelscale.lab.summary import timeline
 from accelscale.lab.sweep import Outcome
 from accelscale.metrics import METRICS
 
@@ -74,8 +75,9 @@ class Picture:
 
 def picture_of(replay: Replay) -> Picture:
     """The load of a replica, the replicas, and the work."""
-    panels = [*_load_panels(replay), _replicas_panel(replay), *_work_panels(replay)]
-    unknown = tuple(_unknown(replay))
+    loads = load_panels(replay, replay.recording.units)
+    panels = [*loads, _replicas_panel(replay), *_work_panels(replay)]
+    unknown = unanswered(replay)
     name = f"{replay.policy.namespace}/{replay.policy.name}"
     return Picture(name, replay.recording.start, replay.seconds, tuple(panels), unknown)
 
@@ -86,7 +88,7 @@ def comparison_of(outcomes: Sequence[Outcome]) -> Picture | None:
     if not kept:
         return None
     replay = kept[0][1]
-    lines = tuple(_steps(name, Role.OTHER, one.changes(), one.seconds) for name, one in kept)
+    lines = tuple(steps(name, Role.OTHER, one.changes(), one.seconds) for name, one in kept)
     panels = [
         Panel("Replicas, cheapest policies", "replicas", lines),
         *islice(_work_panels(replay), 1),
@@ -95,32 +97,35 @@ def comparison_of(outcomes: Sequence[Outcome]) -> Picture | None:
     return Picture("Comparison", start, replay.seconds, tuple(panels))
 
 
-def _load_panels(replay: Replay) -> Iterator[Panel]:
-    """For each trigger what one replica carries, as the HPA divides it, against its threshold."""
-    found = {turn.time: turn.found.status for turn in replay.turns}
-    times = np.array([one.time for one in replay.answered])
-    for number, trigger in enumerate(replay.policy.triggers):
+def load_panels(course: Course, units: Mapping[str, str]) -> Iterator[Panel]:
+    """For each trigger what one replica carries, as the HPA divides it, against its threshold.
+
+    ``units`` are those of metrics that the metrics table does not have.
+    """
+    found = {turn.time: turn.found.status for turn in course.turns}
+    times = np.array([one.time for one in course.answered])
+    for number, trigger in enumerate(course.policy.triggers):
         shares = [
-            carried(trigger, one.values[number], found.get(one.time, 0)) for one in replay.answered
+            carried(trigger, one.values[number], found.get(one.time, 0)) for one in course.answered
         ]
         values = np.array([math.nan if share is None else share for share in shares])
         row = METRICS.get(trigger.metric)
-        unit = row.unit if row is not None else replay.recording.units.get(trigger.metric, "")
+        unit = row.unit if row is not None else units.get(trigger.metric, "")
         load = thinned("per replica", Role.LOAD, times, values)
-        limit = _level("threshold", trigger.threshold, replay.seconds)
+        limit = level("threshold", trigger.threshold, course.seconds)
         yield Panel(f"{trigger.metric} per replica", unit, (load, limit))
 
 
 def _replicas_panel(replay: Replay) -> Panel:
     line = timeline(replay)
     recorded = [(one.time, one.recorded) for one in replay.answered if one.recorded is not None]
-    lines = [_steps("wanted", Role.WANTED, replay.changes(), replay.seconds)]
-    serving = _changes(line.times, line.serving)
-    lines.append(_steps("past loading", Role.SERVING, serving, replay.seconds))
+    lines = [steps("wanted", Role.WANTED, replay.changes(), replay.seconds)]
+    serving = changes_of(line.times, line.serving)
+    lines.append(steps("past loading", Role.SERVING, serving, replay.seconds))
     if recorded and replay.fleet is None:
         times, counts = zip(*recorded, strict=True)
-        changes = _changes(np.array(times), np.array(counts, dtype=np.float64))
-        lines.append(_steps("recorded", Role.RECORDED, changes, replay.seconds))
+        changes = changes_of(np.array(times), np.array(counts, dtype=np.float64))
+        lines.append(steps("recorded", Role.RECORDED, changes, replay.seconds))
     return Panel("Replicas", "replicas", tuple(lines))
 
 
@@ -132,7 +137,7 @@ def _work_panels(replay: Replay) -> Iterator[Panel]:
     lines = [averaged("work that comes", Role.ARRIVING, line.times, line.arriving)]
     if replay.fleet is not None:
         lines.append(averaged("work done", Role.SERVED, line.times, line.served))
-    lines.append(_steps("room", Role.LIMIT, _changes(line.times, room), replay.seconds))
+    lines.append(steps("room", Role.LIMIT, changes_of(line.times, room), replay.seconds))
     yield Panel(f"Work ({work.metric})", "busy devices", tuple(lines))
     if line.queue is not None:
         queue = thinned("waiting", Role.QUEUE, line.times, line.queue)
@@ -180,28 +185,36 @@ def _numbers(values: Floats) -> tuple[float | None, ...]:
     return tuple(None if math.isnan(value) else value for value in values.tolist())
 
 
-def _changes(times: Floats, values: Floats) -> list[tuple[float, float]]:
+def changes_of(times: Floats, values: Floats) -> list[tuple[float, float]]:
+    """When a series of values changes, as (time, value from then on)."""
     at = np.flatnonzero(np.diff(values, prepend=math.nan) != 0)
     return list(zip(times[at].tolist(), values[at].tolist(), strict=True))
 
 
-def _steps(name: str, role: Role, changes: Sequence[tuple[float, float]], seconds: float) -> Line:
+def steps(name: str, role: Role, changes: Sequence[tuple[float, float]], seconds: float) -> Line:
+    """A line of (time, value from then on)."""
     times = (*(time for time, _ in changes), seconds)
     values = (*(value for _, value in changes), changes[-1][1])
     return Line(name, role, times, values, steps=True)
 
 
-def _level(name: str, value: float, seconds: float) -> Line:
+def level(name: str, value: float, seconds: float) -> Line:
+    """A limit that stays the same all the time."""
     return Line(name, Role.LIMIT, (0.0, seconds), (value, value))
 
 
-def _unknown(replay: Replay) -> Iterator[tuple[float, float]]:
+def unanswered(course: Course) -> tuple[tuple[float, float], ...]:
+    """The stretches in which a trigger had no answer."""
+    return tuple(_unanswered(course))
+
+
+def _unanswered(course: Course) -> Iterator[tuple[float, float]]:
     since: float | None = None
-    for one in replay.answered:
+    for one in course.answered:
         if one.errors and since is None:
             since = one.time
         elif not one.errors and since is not None:
             yield since, one.time
             since = None
     if since is not None:
-        yield since, replay.seconds
+        yield since, course.seconds

@@ -10,21 +10,27 @@ queue, and a loading replica as one that does not help yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from attrs import frozen
 
 from accelscale.engine import Evaluation, evaluate
-from accelscale.errors import AccelscaleError, ConfigurationError, Fault, UnsupportedError
+from accelscale.errors import (
+    AccelscaleError,
+    ConfigurationError,
+    Fault,
+    NoDataError,
+    UnsupportedError,
+)
 from accelscale.hpa import (
     Controller,
     KedaVersion,
     Scale,
     ScalerAnswer,
     Timing,
-    Turn,
     run,
 )
+from accelscale.lab.course import Answered, Course
 from accelscale.lab.demand import WORK_METRICS, Fleet, Work, recorded_work
 from accelscale.lab.policy import Policy
 from accelscale.lab.recording import Recording
@@ -72,51 +78,17 @@ class Conditions:
         return Timing(self.poll_phase, self.sync_phase, delay)
 
 
-@frozen(eq=False)
-class Answered:
-    """What the scaler answered at one time, trigger by trigger.
-
-    ``values`` and ``active`` are None where there was an error, which ``errors`` then holds.
-    ``recorded`` is how many replicas the first trigger counted in the recording, or None.
-    """
-
-    time: float
-    values: tuple[float | None, ...]
-    active: tuple[bool | None, ...]
-    activation: tuple[float | None, ...]
-    errors: tuple[str, ...]
-    recorded: int | None
-
-
-@frozen(eq=False)
-class Replay:
-    """The outcome: every turn of the model, and what the scaler answered at each.
+@frozen(eq=False, kw_only=True)
+class Replay(Course):
+    """The outcome.
 
     ``work`` is None where the recording holds no metric of work. ``fleet`` is there in closed loop.
     """
 
     recording: Recording
-    policy: Policy
     conditions: Conditions
-    start_replicas: int
-    turns: tuple[Turn, ...]
-    answered: tuple[Answered, ...]
     work: Work | None
     fleet: Fleet | None
-    devices_per_replica: float
-
-    @property
-    def seconds(self) -> float:
-        """How long it is."""
-        return self.recording.end
-
-    def changes(self) -> list[tuple[float, int]]:
-        """The replicas wanted, as (time, from then on); the first entry is the start."""
-        found = [(0.0, self.start_replicas)]
-        for turn in self.turns:
-            if turn.replicas != found[-1][1]:
-                found.append((turn.time, turn.replicas))
-        return found
 
 
 class Replayer:
@@ -133,12 +105,14 @@ class Replayer:
         Raises:
             ConfigurationError: the API server would refuse a target.
             UnsupportedError: the policy is paused, or closed loop cannot model its metrics.
+            NoDataError: the recording has not one sample of a metric that a trigger looks at.
         """
         scaled_object = policy.scaled_object
         if scaled_object.pause.stops:
             raise UnsupportedError(
                 f"ScaledObject {policy.name} is paused by an annotation: nothing would happen"
             )
+        self._need(policy.metrics)
         view, indexes = self._view(policy, conditions)
         work = self._work_of(policy, conditions, view)
         recorded, devices = _first_fleet(view, policy.triggers[0])
@@ -166,16 +140,33 @@ class Replayer:
         if fleet is not None:
             fleet.advance(self.recording.end)
         return Replay(
-            self.recording,
-            policy,
-            conditions,
-            start,
-            tuple(turns),
-            tuple(answers.given),
-            work,
-            fleet,
-            devices,
+            policy=policy,
+            start_replicas=start,
+            turns=tuple(turns),
+            answered=tuple(answers.given),
+            devices_per_replica=devices,
+            seconds=self.recording.end,
+            load_time=conditions.load_time,
+            tolerance=conditions.controller.tolerance,
+            recording=self.recording,
+            conditions=conditions,
+            work=work,
+            fleet=fleet,
         )
+
+    def _need(self, metrics: Iterable[str]) -> None:
+        recording = self.recording
+        for metric in metrics:
+            if any(len(column) for key, column in recording.columns.items() if key[1] == metric):
+                continue
+            reasons = {
+                absence.detail or str(absence.reason)
+                for key, found in recording.absences.items()
+                for absence in found
+                if key[1] == metric
+            }
+            why = f" ({'; '.join(sorted(reasons)[:3])})" if reasons else ""
+            raise NoDataError(f"{recording.origin} holds not one sample of {metric}{why}")
 
     def _view(self, policy: Policy, conditions: Conditions) -> tuple[View, dict[float, int]]:
         polling = policy.scaled_object.polling_interval

@@ -7,9 +7,7 @@ for which they can be told.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -17,16 +15,11 @@ import numpy as np
 from attrs import frozen
 
 from accelscale.hpa import Action, Poll
+from accelscale.lab.course import CourseSummary, summarize_course
 from accelscale.lab.demand import FULL
 from accelscale.lab.recording import Floats, Recording
-from accelscale.lab.replay import Answered, Replay
+from accelscale.lab.replay import Replay
 from accelscale.metrics import max_age
-from accelscale.trigger import MetricType, Trigger
-
-Verdict = Callable[[Answered], bool | None]
-
-FLAP_SECONDS = 600.0
-"""A change against the direction of the one before it is a flap if it comes within this time."""
 
 
 @frozen
@@ -42,40 +35,18 @@ class PowerModel:
 
 
 @frozen
-class Summary:
-    """The figures of one replay; hours are of the whole replay.
+class Summary(CourseSummary):
+    """The figures of one replay.
 
-    ``no_data_share`` is the time without an answer of every trigger. ``above_threshold_share`` is
-    the time that one replica carried more than the threshold. ``saturated_share`` is the time that
-    more work came than the serving replicas could do, ``missed_device_hours`` that work: it waited
-    (closed loop), or would have (open loop). ``reaction_median_seconds`` runs from the first moment
-    beyond threshold and tolerance until a further replica had loaded. ``replicas_started`` are cold
-    starts, each of which takes the load time. ``longest_wait_seconds`` is the longest that the
-    queue of a closed loop would have taken to empty, ``left_device_hours`` what is in it at the end
-    (None in open loop). ``energy_kilowatt_hours`` is None without recorded power.
+    ``saturated_share`` is the time that more work came than the serving replicas could do,
+    ``missed_device_hours`` that work: it waited (closed loop), or would have (open loop).
+    ``longest_wait_seconds`` is the longest that the queue of a closed loop would have taken to
+    empty, ``left_device_hours`` what is in it at the end (None in open loop).
+    ``energy_kilowatt_hours`` is None without recorded power.
     """
 
-    hours: float
-    replica_hours: float
-    device_hours: float
     energy_kilowatt_hours: float | None
-    replicas_least: int
-    replicas_mean: float
-    replicas_most: int
-    scale_ups: int
-    scale_downs: int
-    starts_from_zero: int
-    stops_to_zero: int
-    replicas_started: int
-    flaps: int
-    at_maximum_share: float
-    no_data_share: float
-    active_share: float | None
-    above_threshold_share: float | None
     saturated_share: float | None
-    reactions: int
-    reaction_median_seconds: float | None
-    reaction_longest_seconds: float | None
     work_device_hours: float | None
     missed_device_hours: float | None
     missed_share: float | None
@@ -136,38 +107,12 @@ def replicas_at(changes: Sequence[tuple[float, int]], times: Floats) -> Floats:
 
 def summarize(replay: Replay) -> Summary:
     """The figures of a replay."""
-    changes, line = replay.changes(), timeline(replay)
-    counts = [replicas for _, replicas in changes]
-    steps = [(before, after) for (_, before), (_, after) in pairwise(changes)]
-    durations = np.diff([*(time for time, _ in changes), replay.seconds])
-    replica_seconds = float(np.dot(durations, counts))
-    most = replay.policy.scaled_object.max_replicas
-    at_most = float(durations[np.array(counts) >= most].sum())
-    reactions = sorted(_reactions(replay, changes))
+    line, work = timeline(replay), replay.work
     known, missed, saturated = _shortage(line, replay)
-    work = replay.work
     return Summary(
-        hours=replay.seconds / 3600,
-        replica_hours=replica_seconds / 3600,
-        device_hours=replica_seconds / 3600 * replay.devices_per_replica,
+        **attrs.asdict(summarize_course(replay)),
         energy_kilowatt_hours=_energy(replay, line),
-        replicas_least=min(counts),
-        replicas_mean=replica_seconds / replay.seconds,
-        replicas_most=max(counts),
-        scale_ups=sum(after > before for before, after in steps),
-        scale_downs=sum(after < before for before, after in steps),
-        starts_from_zero=sum(before == 0 for before, _ in steps),
-        stops_to_zero=sum(after == 0 for _, after in steps),
-        replicas_started=sum(max(0, after - before) for before, after in steps),
-        flaps=_flaps(changes),
-        at_maximum_share=at_most / replay.seconds,
-        no_data_share=_share(replay, lambda one: bool(one.errors)) or 0.0,
-        active_share=_share(replay, lambda one: None if one.errors else any(one.active)),
-        above_threshold_share=_share(replay, _above(replay, changes, 1.0)),
         saturated_share=saturated,
-        reactions=len(reactions),
-        reaction_median_seconds=reactions[len(reactions) // 2] if reactions else None,
-        reaction_longest_seconds=reactions[-1] if reactions else None,
         work_device_hours=None if work is None else work.device_hours,
         missed_device_hours=missed,
         missed_share=None if missed is None or not known else missed / known,
@@ -201,71 +146,6 @@ def power_model(recording: Recording, metric: str) -> PowerModel | None:
         return PowerModel(mean, mean)
     slope, idle = (float(number) for number in np.polyfit(shares, power_values, 1))
     return PowerModel(idle, idle + slope) if slope > 0 and idle > 0 else PowerModel(mean, mean)
-
-
-def carried(trigger: Trigger, value: float | None, replicas: int) -> float | None:
-    """What one of so many replicas carries of a value, as the HPA divides it; None without any."""
-    if value is None or not replicas:
-        return None
-    return value / replicas if trigger.metric_type is MetricType.AVERAGE_VALUE else value
-
-
-def ratio(replay: Replay, answered: Answered, replicas: int) -> float | None:
-    """How much one replica carries, in thresholds: the greatest of the triggers, or None."""
-    shares = [
-        (trigger, carried(trigger, value, replicas))
-        for trigger, value in zip(replay.policy.triggers, answered.values, strict=True)
-    ]
-    found = [share / trigger.threshold for trigger, share in shares if share is not None]
-    return max(found) if found else None
-
-
-def _above(replay: Replay, changes: Sequence[tuple[float, int]], limit: float) -> Verdict:
-    since = [time for time, _ in changes]
-
-    def above(answered: Answered) -> bool | None:
-        # A change at this very moment follows from the answer: what counts is before it.
-        at = max(bisect_right(since, answered.time - 1e-9) - 1, 0)
-        found = ratio(replay, answered, changes[at][1])
-        return None if found is None else found > limit
-
-    return above
-
-
-def _share(replay: Replay, holds: Verdict) -> float | None:
-    """The share of the time in which something held, of that for which it can be told."""
-    known = held = 0.0
-    ends = [*(one.time for one in replay.answered[1:]), replay.seconds]
-    for one, end in zip(replay.answered, ends, strict=bool(replay.answered)):
-        verdict = holds(one)
-        if verdict is not None:
-            known += end - one.time
-            held += (end - one.time) * verdict
-    return held / known if known else None
-
-
-def _reactions(replay: Replay, changes: Sequence[tuple[float, int]]) -> Iterator[float]:
-    """Seconds of each overload until a further replica had loaded; some pass before that."""
-    over = _above(replay, changes, 1.0 + replay.conditions.controller.tolerance)
-    rises = [time for (_, before), (time, after) in pairwise(changes) if after > before]
-    since: float | None = None
-    for one in replay.answered:
-        if not over(one):
-            since = None
-            continue
-        since = one.time if since is None else since
-        at = bisect_right(rises, since - 1e-9)
-        if at < len(rises) and rises[at] <= one.time:
-            yield rises[at] - since + replay.conditions.load_time
-            since = None
-
-
-def _flaps(changes: Sequence[tuple[float, int]]) -> int:
-    moves = [(time, after > before) for (_, before), (time, after) in pairwise(changes)]
-    return sum(
-        up != before_up and time - before <= FLAP_SECONDS
-        for (before, before_up), (time, up) in pairwise(moves)
-    )
 
 
 def _shortage(line: Timeline, replay: Replay) -> tuple[float, float | None, float | None]:
