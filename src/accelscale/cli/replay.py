@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from accelscale.cli.options import AsJson, print_json, say, seconds
+from accelscale.cli.results import (
+    Targets,
+    candidates_from,
+    progress,
+    say_figures,
+    say_list,
+    say_table,
+)
 
 if TYPE_CHECKING:
-    from accelscale.lab.pictures import Picture
     from accelscale.lab.replay import Conditions, Replayer
     from accelscale.lab.sweep import Candidate
 
@@ -143,7 +149,7 @@ def replay(
     from accelscale.lab.loading import load
     from accelscale.lab.replay import Conditions, Replayer
 
-    candidates = _candidates(scaledobject, compare or [], sweep or [])
+    candidates = candidates_from(scaledobject, compare or [], sweep or [])
     recording = load(trace, metrics=_wanted(candidates), repair=repair, metric=metric_of)
     conditions = Conditions(
         closed_loop=closed_loop,
@@ -163,68 +169,12 @@ def replay(
         wakes=wake,
     )
     shows = sys.stdout.isatty() and not as_json if plot is None else plot and not as_json
-    targets = _Targets(html, png, shows, as_json)
+    targets = Targets(html, png, shows, as_json)
     replayer = Replayer(recording)
     if len(candidates) == 1:
         _show_one(replayer, candidates[0], conditions, targets)
     else:
         _show_many(replayer, candidates, conditions, targets, missed_hour_cost)
-
-
-class _Targets:
-    """Where the result goes."""
-
-    def __init__(self, html: Path | None, png: Path | None, plot: bool, as_json: bool) -> None:
-        self.html = html
-        self.png = png
-        self.plot = plot
-        self.as_json = as_json
-
-    @property
-    def wants_picture(self) -> bool:
-        return self.html is not None or self.png is not None or self.plot
-
-    def draw(self, picture: Picture | None) -> None:
-        """The picture to the terminal and to a PNG."""
-        if picture is None:
-            return
-        if self.plot:
-            from accelscale.lab.terminal import lines_of
-
-            for line in lines_of(picture, shutil.get_terminal_size().columns):
-                typer.echo(line)
-        if self.png is not None:
-            from accelscale.lab.png import write_png
-
-            write_png(picture, self.png)
-
-
-def _candidates(first: Path, others: Sequence[Path], sweeps: Sequence[str]) -> list[Candidate]:
-    from accelscale.lab.policy import scaled_objects
-    from accelscale.lab.sweep import grid, parse_sweep
-
-    parsed = [parse_sweep(text) for text in sweeps]
-    documents = []
-    for path in (first, *others):
-        text = sys.stdin.read() if str(path) == "-" else _text(path)
-        for document in scaled_objects(text, subject=str(path)):
-            name = str((document.get("metadata") or {}).get("name", "unnamed"))
-            documents.append((path, name, document))
-    names = [name for _, name, _ in documents]
-    candidates: list[Candidate] = []
-    for path, name, document in documents:
-        label = name if names.count(name) == 1 else f"{path.stem}/{name}"
-        alone = len(documents) == 1 and bool(parsed)
-        candidates += grid("" if alone else label, document, parsed)
-    return candidates
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "is no UTF-8 text"
-        raise typer.BadParameter(f"{path}: {reason}", param_hint="--scaledobject") from error
 
 
 def _wanted(candidates: Sequence[Candidate]) -> frozenset[str]:
@@ -234,7 +184,7 @@ def _wanted(candidates: Sequence[Candidate]) -> frozenset[str]:
 
 
 def _show_one(
-    replayer: Replayer, candidate: Candidate, conditions: Conditions, targets: _Targets
+    replayer: Replayer, candidate: Candidate, conditions: Conditions, targets: Targets
 ) -> None:
     from accelscale.lab import report
     from accelscale.lab.pictures import picture_of
@@ -253,9 +203,9 @@ def _show_one(
         print_json(report.replay_record(outcome, summary, found))
     else:
         say(f"{title} on {report.subtitle(recording)}")
-        _say_figures(figures)
-        _say_list("warnings", found)
-        _say_list("assumed", assumed)
+        say_figures(figures)
+        say_list("warnings", found)
+        say_list("assumed", assumed)
     if not targets.wants_picture:
         return
     picture = picture_of(outcome)
@@ -272,7 +222,7 @@ def _show_many(
     replayer: Replayer,
     candidates: Sequence[Candidate],
     conditions: Conditions,
-    targets: _Targets,
+    targets: Targets,
     missed_hour_cost: float,
 ) -> None:
     from accelscale.lab import report
@@ -285,7 +235,7 @@ def _show_many(
         conditions,
         missed_hour_cost=missed_hour_cost,
         keeps_replays=targets.wants_picture,
-        on_progress=_progress(len(candidates)),
+        on_progress=progress(len(candidates)),
     )
     ranked = report.ranking(outcomes)
     cost = (
@@ -298,9 +248,9 @@ def _show_many(
         print_json(report.comparison_record(replayer.recording, conditions, outcomes, assumed))
     else:
         say(f"{len(outcomes)} policies on {report.subtitle(replayer.recording)}")
-        _say_table(*ranked)
-        _say_list("warnings", found)
-        _say_list("assumed", assumed)
+        say_table(*ranked)
+        say_list("warnings", found)
+        say_list("assumed", assumed)
     picture = comparison_of(outcomes)
     targets.draw(picture)
     if targets.html is not None:
@@ -309,39 +259,3 @@ def _show_many(
         title, subtitle = f"{len(outcomes)} policies", report.subtitle(replayer.recording)
         page = Page(title, subtitle, [], found, assumed, picture, ranked)
         targets.html.write_text(render(page), encoding="utf-8")
-
-
-def _progress(total: int) -> Callable[[int], None]:
-    """Counts on a terminal what is done; silent elsewhere."""
-    if not sys.stderr.isatty():
-        return lambda done: None
-
-    def show(done: int) -> None:
-        sys.stderr.write("\r\x1b[2K" + (f"{done} of {total}" if done < total else ""))
-        sys.stderr.flush()
-
-    return show
-
-
-def _say_figures(figures: Sequence[tuple[str, str]]) -> None:
-    width = max(len(label) for label, _ in figures)
-    for label, text in figures:
-        typer.echo(f"  {label:<{width}}  {text}")
-
-
-def _say_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    table = [titles, *rows]
-    widths = [max(len(row[at]) for row in table) for at in range(len(titles))]
-    for row in table:
-        cells = [
-            f"{cell:<{width}}" if at == 1 else f"{cell:>{width}}"
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        typer.echo("  ".join(cells).rstrip())
-
-
-def _say_list(title: str, texts: Sequence[str]) -> None:
-    if texts:
-        say(f"{title}:")
-    for text in texts:
-        say(f"  - {text}")
