@@ -11,7 +11,7 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelscale.errors import ConfigurationError, UnsupportedError
+from accelscale.errors import ConfigurationError, NoDataError, UnsupportedError
 from accelscale.hpa import desired_replicas
 from accelscale.lab.recording import Absence, Column
 from accelscale.lab.replay import Conditions, Replay, Replayer
@@ -176,9 +176,13 @@ def test_closed_loop_refuses_what_it_cannot_model() -> None:
     found = recording({METRIC: [50.0], "memory_used_percent": [80.0]})
     with pytest.raises(UnsupportedError, match="how memory_used_percent would follow"):
         replayed(found, policy(metric="memory_used_percent"), closed_loop=True)
-    bare = evolve(found, columns={k: c for k, c in found.columns.items() if k[1] != METRIC})
-    with pytest.raises(UnsupportedError):
-        replayed(bare, policy(), closed_loop=True)
+
+
+def test_a_metric_that_was_not_recorded_is_an_error_and_no_quiet_day() -> None:
+    never = Absence("GPU-0", "power_watts", 0.0, 3600.0, Reason.PERMISSION, "ask the admin")
+    found = recording({METRIC: [50.0]}, absences=[never])
+    with pytest.raises(NoDataError, match=r"toy holds not one sample of power_watts \(ask the"):
+        replayed(found, policy(metric="power_watts"))
 
 
 def test_several_triggers_are_answered_together() -> None:
