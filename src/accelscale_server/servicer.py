@@ -179,7 +179,7 @@ class ExternalScaler(ExternalScalerServicer):
                 if left <= 0:
                     raise
             else:
-                if left <= 0 or not isinstance(evaluation.value, NoDataError | NotFoundError):
+                if left <= 0 or _is_whole(evaluation):
                     subject.note(evaluation)
                     return evaluation
             with contextlib.suppress(TimeoutError):
@@ -194,6 +194,12 @@ class ExternalScaler(ExternalScalerServicer):
             return error
         subject.note(evaluation)
         return evaluation.active
+
+
+def _is_whole(evaluation: Evaluation) -> bool:
+    """Whether nothing that counts here could still be under way."""
+    missing = isinstance(evaluation.value, NoDataError | NotFoundError)
+    return not missing and evaluation.fill == "none"
 
 
 def _spec(trigger: Trigger) -> pb.GetMetricSpecResponse:

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
-from accelscale.errors import AccelscaleError, ConfigurationError, NoDataError, UnsupportedError
+from accelscale.errors import (
+    AccelscaleError,
+    ConfigurationError,
+    Fault,
+    NoDataError,
+    UnsupportedError,
+)
 from accelscale.trigger import MetricType, parse_trigger
 from accelscale_server.explanation import headline
 from accelscale_server.recent import Recent
@@ -171,7 +177,11 @@ class Subjects:
         return Subject(namespace, name, dict(metadata), trigger)
 
     def _parsed(self, metadata: Mapping[str, str]) -> Trigger:
-        return parse_trigger(metadata, metrics=self._metrics, scopes=self._scopes)
+        trigger = parse_trigger(metadata, metrics=self._metrics, scopes=self._scopes)
+        if trigger.scope == "node" and trigger.node is None and len(self._scopes) > 1:
+            problem = "is required with scope node, for a cluster has many"
+            raise ConfigurationError([Fault("node", None, problem)])
+        return trigger
 
 
 def _kind(answer: float | bool | AccelscaleError) -> object:
