@@ -193,6 +193,9 @@ class ApiServerStandIn:
 
     async def _close(self) -> None:
         if self._server is not None:
+            for socket in self._server.sockets:
+                self._loop.remove_reader(socket)
+            await asyncio.sleep(0.01)  # asyncio leaks what it is accepting while a server closes
             self._server.close()
             self._server = None
         await self._cut()
