@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import calls, collection, footprint, freshness, startup
+from benchmarks import calls, collection, footprint, freshness, replay, startup
 
 BENCHMARKS = {
     "calls": calls.run,
     "collection": collection.run,
     "footprint": footprint.run,
     "freshness": freshness.run,
+    "plugins": plugins.run,
+    "replay": replay.run,
     "startup": startup.run,
 }
 
