@@ -31,7 +31,7 @@ class Storage:
         self._lock = threading.RLock()
         self._objects: dict[Resource, dict[Key, Object]] = {}
         self._log: list[Change] = []
-        self._pages: dict[int, list[Object]] = {}
+        self._pages: dict[tuple[int, str, str], list[Object]] = {}
 
     def resource(self, plural: str) -> Resource:
         """The resource of this name."""
@@ -97,13 +97,15 @@ class Storage:
             version, start = self.version, 0
             if token := parameters.get("continue"):
                 version, start = json.loads(base64.b64decode(token))
-                if version not in self._pages:
+                pages = version, resource.plural, namespace
+                if pages not in self._pages:
                     raise Reply(410, "The provided continue parameter is too old")
             else:
                 chosen = chosen_by(namespace, parameters)
                 everything = sorted(self._of(resource).items())
-                self._pages[version] = [value for _, value in everything if chosen(value)]
-            items = self._pages[version]
+                pages = version, resource.plural, namespace
+                self._pages[pages] = [value for _, value in everything if chosen(value)]
+            items = self._pages[pages]
             size = min(int(parameters.get("limit") or len(items) or 1), self.page_size)
             metadata: Object = {"resourceVersion": str(version)}
             if (left := len(items) - start - size) > 0:
