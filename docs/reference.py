@@ -19,6 +19,7 @@ import attrs
 import accelscale
 from accelscale.cli import app
 from accelscale.errors import Fault
+from accelscale.lab.check import RULES
 from accelscale.metrics import METRICS, TIER_SECONDS, Metric
 from accelscale.model import Reason
 from accelscale.profiles import PROFILES
@@ -173,6 +174,16 @@ def _command(name: str, command: Any) -> str:
     return title + table(("option", "meaning"), rows)
 
 
+def findings() -> str:
+    """Every finding of ``accelscale check``."""
+    rows = (
+        (rule.id, code(rule.name), str(rule.severity), rule.explanation, rule.fix)
+        for rule in RULES.values()
+    )
+    header = ("id", "name", "severity", "why", "what to do")
+    return table(header, ([cell.replace("|", "\\|") for cell in row] for row in rows))
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "metrics": metrics,
     "keys": keys,
@@ -183,6 +194,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "options": partial(options, ServeConfig),
     "agent_options": partial(options, AgentConfig),
     "commands": commands,
+    "findings": findings,
 }
 
 

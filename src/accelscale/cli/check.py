@@ -20,7 +20,7 @@ def check(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE...", help="YAML files, folders of them, or - for standard input."
+            metavar="FILE", help="YAML files, folders of them, or - for standard input."
         ),
     ],
     as_json: AsJson = False,

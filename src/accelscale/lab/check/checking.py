@@ -7,10 +7,10 @@ from pathlib import PurePath
 from typing import TypeVar
 
 from accelscale.lab.check.findings import Finding, Hit, Report, Rule, spelt
+from accelscale.lab.check.inputs import Source
 from accelscale.lab.check.limits import target_of
 from accelscale.lab.check.manifests import Manifest, bounds
 from accelscale.lab.check.reading import Inputs, read
-from accelscale.lab.check.sources import Source
 from accelscale.lab.check.structure import misspelt, structure
 from accelscale.lab.check.subject import Conditions, Subject
 from accelscale.lab.check.traps import TRAPS

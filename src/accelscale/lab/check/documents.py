@@ -68,7 +68,7 @@ class Entry:
 
 @define(eq=False)
 class Mapping:
-    """Keys and values. ``repeated`` are keys that stood there before, ``odd`` keys no text."""
+    """Keys and values. ``repeated`` are keys that a later one replaced, ``odd`` keys no text."""
 
     place: Place
     entries: dict[str, Entry] = field(factory=dict)
@@ -274,7 +274,7 @@ class _Builder:
             parent.merges.append(node)
         else:
             if key.text in parent.entries:
-                parent.repeated.append(key)
+                parent.repeated.append(parent.entries[key.text].key)
             parent.entries[key.text] = Entry(key, node)
 
     def _merge(self, node: Mapping, source: Node, place: Place) -> None:

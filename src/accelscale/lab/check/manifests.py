@@ -140,8 +140,8 @@ def is_keda(node: Mapping) -> bool:
     return not version or version.partition("/")[0] in GROUPS
 
 
-def scalars(node: Node, left_out: Iterable[Node] = ()) -> Iterator[Scalar]:
-    """Every text below the node once, keys included, without what is left out."""
+def nodes(node: Node, left_out: Iterable[Node] = ()) -> Iterator[Node]:
+    """The node and everything below it once, keys included, without what is left out."""
     seen = {id(each) for each in left_out}
     waiting = [node]
     while waiting:
@@ -149,12 +149,10 @@ def scalars(node: Node, left_out: Iterable[Node] = ()) -> Iterator[Scalar]:
         if id(one) in seen:
             continue
         seen.add(id(one))
-        if isinstance(one, Scalar):
-            yield one
-        elif isinstance(one, Sequence):
+        yield one
+        if isinstance(one, Sequence):
             waiting.extend(one.items)
-        else:
-            waiting.extend(one.odd)
+        elif isinstance(one, Mapping):
             for entry in one.entries.values():
                 waiting.extend((entry.key, entry.value))
 

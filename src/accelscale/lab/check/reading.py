@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from attrs import Factory, define
 
 from accelscale.lab.check.documents import Mapping, Node, Place, Scalar, Unreadable, documents
 from accelscale.lab.check.findings import Finding, Rule, Severity
-from accelscale.lab.check.manifests import Manifest, is_keda, objects, scalars
-from accelscale.lab.check.sources import Source
+from accelscale.lab.check.inputs import Source
+from accelscale.lab.check.manifests import Manifest, is_keda, nodes, objects
 from accelscale.lab.check.triggers import is_own
 from accelscale.lab.check.workloads import (
     Autoscaler,
@@ -101,12 +101,15 @@ def _read(source: Source, inputs: Inputs) -> None:
         if not is_keda(node):
             _note(node, source, inputs)
             continue
-        action = _action(node)
-        if action is None:
+        place = _action_in(node)
+        if place is None:
             inputs.manifests.append(Manifest(node, source.name))
         elif not templates:
-            message = f"{node.text('kind')} holds {action.text or 'a template action'}"
-            inputs.unusable.append(_finding(TEMPLATE, message, source, action.place))
+            line = source.text.splitlines()[place.line - 1]
+            start = line.find("{{", max(place.column - 2, 0))
+            action = _whole_action(line, start) if start >= 0 else "a key that is no text"
+            message = f"{node.text('kind')} holds {action}"
+            inputs.unusable.append(_finding(TEMPLATE, message, source, place))
             return
 
 
@@ -158,8 +161,11 @@ def _whole_action(line: str, start: int) -> str:
     return line[start : end + 2] if end >= 0 else line[start : start + 40]
 
 
-def _action(node: Mapping) -> Scalar | None:
-    """An action inside the object. Queries of other scalers and annotations may hold some."""
+def _action_in(node: Mapping) -> Place | None:
+    """Where an action stands in the object. Queries of other scalers and annotations may hold some.
+
+    To YAML ``key: {{ .Values.x }}`` is a mapping with a mapping as its key.
+    """
     spec = node.mapping("spec")
     spared: list[Node] = [
         node.mapping("metadata").mapping("annotations"),
@@ -170,28 +176,13 @@ def _action(node: Mapping) -> Scalar | None:
             if isinstance(trigger, Mapping) and not is_own(trigger)
         ),
     ]
-    for scalar in scalars(node, spared):
-        if _ACTION.search(scalar.text):
-            return scalar
-    return next(_odd(node, spared), None)
-
-
-def _odd(node: Mapping, spared: Iterable[Node]) -> Iterator[Scalar]:
-    """``key: {{ .Values.x }}`` without quotes is a mapping in a mapping to YAML."""
-    left_out = {id(each) for each in spared}
-    waiting: list[Node] = [node]
-    seen: set[int] = set()
-    while waiting:
-        one = waiting.pop()
-        if id(one) in seen or id(one) in left_out or isinstance(one, Scalar):
-            continue
-        seen.add(id(one))
-        if isinstance(one, Mapping):
-            if one.odd:
-                yield Scalar("", False, None, one.odd[0].place)
-            waiting.extend(entry.value for entry in one.entries.values())
-        else:
-            waiting.extend(one.items)
+    places = []
+    for one in nodes(node, spared):
+        if isinstance(one, Scalar) and _ACTION.search(one.text):
+            places.append(one.place)
+        elif isinstance(one, Mapping):
+            places.extend(key.place for key in one.odd)
+    return min(places, default=None)
 
 
 def _finding(rule: Rule, message: str, source: Source, place: Place) -> Finding:

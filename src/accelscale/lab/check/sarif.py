@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import accelscale
 from accelscale.lab.check.findings import Finding, Report, Rule
-from accelscale.lab.check.sources import STANDARD_INPUT
+from accelscale.lab.check.inputs import STANDARD_INPUT
 
 SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
