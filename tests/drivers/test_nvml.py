@@ -11,7 +11,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from drivers.nvml.state import FakeNvml, counter
+from drivers.nvml.state import GPM, FakeNvml, counter
 
 A, B = "GPU-aaaa", "GPU-bbbb"
 
@@ -135,6 +135,160 @@ def test_instances_of_a_sliced_card_are_listed(nvml: FakeNvml) -> None:
     nvml.remove("MIG-3").write()
     with pytest.raises(pynvml.NVMLError_GpuIsLost):
         pynvml.nvmlDeviceGetUUID(slices[0])
+
+
+def test_instances_take_over_the_handles_of_those_before_them(nvml: FakeNvml) -> None:
+    nvml.set(A, mig_mode=1).repartition(A, "MIG-old-1", "MIG-old-2", gpu_instance_slices=2).write()
+    card = handle(0)
+    old = [pynvml.nvmlDeviceGetMigDeviceHandleByIndex(card, index) for index in (0, 1)]
+    assert pynvml.nvmlDeviceGetAttributes(old[0]).gpuInstanceSliceCount == 2
+    nvml.repartition(A, "MIG-new").write()
+    new = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(card, 0)
+    assert ctypes.addressof(new.contents) == ctypes.addressof(old[0].contents)
+    assert pynvml.nvmlDeviceGetUUID(old[0]) == "MIG-new"
+    with pytest.raises(pynvml.NVMLError_GpuIsLost):
+        pynvml.nvmlDeviceGetUUID(old[1])
+    nvml.lose(A).write()
+    with pytest.raises(pynvml.NVMLError_GpuIsLost):
+        pynvml.nvmlDeviceGetUUID(new)
+
+
+def gpm_of(card: object, *metrics: int, pause: float = 0.1) -> list[tuple[int, float]]:
+    """Two samples, and for each metric its error and value."""
+    request = pynvml.c_nvmlGpmMetricsGet_t(version=1, numMetrics=len(metrics))
+    request.sample1, request.sample2 = (pynvml.nvmlGpmSampleAlloc() for _ in range(2))
+    for place, metric in enumerate(metrics):
+        request.metrics[place].metricId = metric
+    try:
+        pynvml.nvmlGpmSampleGet(card, request.sample1)
+        time.sleep(pause)
+        pynvml.nvmlGpmSampleGet(card, request.sample2)
+        pynvml.nvmlGpmMetricsGet(request)
+    finally:
+        pynvml.nvmlGpmSampleFree(request.sample1)
+        pynvml.nvmlGpmSampleFree(request.sample2)
+    return [(item.nvmlReturn, item.value) for item in request.metrics[: len(metrics)]]
+
+
+def test_gpm_lies_between_two_samples_and_each_metric_has_an_error_of_its_own(
+    nvml: FakeNvml,
+) -> None:
+    nvml.set(A, {**GPM, "gpm.5": None, "gpm_error.3": "NO_PERMISSION"}).write()
+    assert pynvml.nvmlGpmQueryDeviceSupport(handle(0)).isSupportedDevice == 1
+    assert pynvml.nvmlGpmQueryDeviceSupport(handle(1)).isSupportedDevice == 0
+    sm, occupancy, tensor = gpm_of(handle(0), 2, 3, 5)
+    assert sm == (0, 40.25)
+    assert (occupancy[0], tensor[0]) == (4, 3)
+    assert occupancy[1] != 30.5
+    with pytest.raises(pynvml.NVMLError_NotSupported):
+        gpm_of(handle(1), 2)
+    assert not [what for what in nvml.calls() if what.startswith("gpm")]
+
+
+def test_gpm_samples_too_close_are_nonsense_and_counted(nvml: FakeNvml) -> None:
+    nvml.set(A, GPM).write()
+    ((error, value),) = gpm_of(handle(0), 2, pause=0.001)
+    assert (error, value > 100) == (0, True)
+    assert nvml.calls()["gpm samples less than 100 ms apart"] == 1
+
+
+def test_gpm_samples_of_two_devices_do_not_go_together(nvml: FakeNvml) -> None:
+    nvml.set(A, GPM).set(B, GPM).write()
+    request = pynvml.c_nvmlGpmMetricsGet_t(version=1, numMetrics=1)
+    request.sample1, request.sample2 = (pynvml.nvmlGpmSampleAlloc() for _ in range(2))
+    pynvml.nvmlGpmSampleGet(handle(0), request.sample1)
+    pynvml.nvmlGpmSampleGet(handle(1), request.sample2)
+    with pytest.raises(pynvml.NVMLError_InvalidArgument):
+        pynvml.nvmlGpmMetricsGet(request)
+    for sample in (request.sample1, request.sample2):
+        pynvml.nvmlGpmSampleFree(sample)
+        with pytest.raises(pynvml.NVMLError_InvalidArgument):
+            pynvml.nvmlGpmSampleFree(sample)
+
+
+def test_two_threads_in_gpm_are_counted(nvml: FakeNvml) -> None:
+    nvml.set(A, GPM).delay(20_000, "nvmlGpmSampleGet").write()
+    threads = [threading.Thread(target=gpm_of, args=(handle(0), 2)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert nvml.calls()["gpm used by two threads at once"] > 0
+
+
+def test_gpm_of_an_instance_is_found_by_its_number(nvml: FakeNvml) -> None:
+    nvml.set(A, mig_mode=1, gpm=1).repartition(A, "MIG-1", "MIG-2", **{"gpm.1": 12.5}).write()
+    sample = pynvml.nvmlGpmSampleAlloc()
+    pynvml.nvmlGpmMigSampleGet(handle(0), 2, sample)
+    with pytest.raises(pynvml.NVMLError_InvalidArgument):
+        pynvml.nvmlGpmMigSampleGet(handle(0), 3, sample)
+    pynvml.nvmlGpmSampleFree(sample)
+
+
+def test_events_since_the_registration_are_told_once(nvml: FakeNvml) -> None:
+    nvml.event(A, 13).write()
+    events = pynvml.nvmlEventSetCreate()
+    pynvml.nvmlDeviceRegisterEvents(handle(0), 8, events)
+    pynvml.nvmlDeviceRegisterEvents(handle(1), 8, events)
+    with pytest.raises(pynvml.NVMLError_Timeout):
+        pynvml.nvmlEventSetWait(events, 0)
+    nvml.event(A, 48).event(A, kind=2).event(B, 79).write()
+    told = [pynvml.nvmlEventSetWait(events, 0) for _ in range(2)]
+    assert [(event.eventType, event.eventData) for event in told] == [(8, 48), (8, 79)]
+    assert pynvml.nvmlDeviceGetUUID(told[1].device) == B
+    with pytest.raises(pynvml.NVMLError_Timeout):
+        pynvml.nvmlEventSetWait(events, 5)
+    nvml.lose(B).write()
+    with pytest.raises(pynvml.NVMLError_GpuIsLost):
+        pynvml.nvmlEventSetWait(events, 0)
+    pynvml.nvmlEventSetFree(events)
+
+
+def test_a_kind_of_event_too_many_registers_none(nvml: FakeNvml) -> None:
+    nvml.set(A, event_types=8).write()
+    assert pynvml.nvmlDeviceGetSupportedEventTypes(handle(0)) == 8
+    events = pynvml.nvmlEventSetCreate()
+    with pytest.raises(pynvml.NVMLError_NotSupported):
+        pynvml.nvmlDeviceRegisterEvents(handle(0), 10, events)
+    nvml.event(A, 48).write()
+    with pytest.raises(pynvml.NVMLError_Timeout):
+        pynvml.nvmlEventSetWait(events, 0)
+    pynvml.nvmlEventSetFree(events)
+
+
+def test_what_is_not_freed_is_counted_at_the_last_shutdown(nvml: FakeNvml) -> None:
+    nvml.set(A, GPM).write()
+    pynvml.nvmlGpmSampleAlloc()
+    pynvml.nvmlEventSetCreate()
+    pynvml.nvmlShutdown()
+    calls = nvml.calls()
+    assert (calls["leaked gpm sample"], calls["leaked event set"]) == (1, 1)
+    pynvml.nvmlInit()
+
+
+def test_uses_of_processes_newer_than_a_time(nvml: FakeNvml) -> None:
+    nvml.set(A, process_utilization="10:20:100 11:30:200").write()
+    samples = pynvml.nvmlDeviceGetProcessUtilization(handle(0), 0)
+    assert [(one.pid, one.smUtil, one.timeStamp) for one in samples] == [
+        (10, 20, 100),
+        (11, 30, 200),
+    ]
+    assert len(pynvml.nvmlDeviceGetProcessUtilization(handle(0), 100)) == 1
+    with pytest.raises(pynvml.NVMLError_NotFound):
+        pynvml.nvmlDeviceGetProcessUtilization(handle(0), 200)
+    with pytest.raises(pynvml.NVMLError_NotSupported):
+        pynvml.nvmlDeviceGetProcessUtilization(handle(1), 0)
+
+
+def test_power_of_the_gpu_and_of_its_module(nvml: FakeNvml) -> None:
+    nvml.set(A, power_mw=400, module_power_mw=650).write()
+    of_gpu, of_module, of_memory = pynvml.nvmlDeviceGetFieldValues(
+        handle(0), [(pynvml.NVML_FI_DEV_POWER_AVERAGE, scope) for scope in range(3)]
+    )
+    assert (of_gpu.value.uiVal, of_module.value.uiVal) == (400, 650)
+    assert of_memory.nvmlReturn == pynvml.NVML_ERROR_NOT_SUPPORTED
+    assert pynvml.nvmlDeviceGetPowerUsage(handle(0)) == 650
+    assert pynvml.nvmlDeviceGetPowerUsage(handle(1)) == 350_000
 
 
 def test_unused_bytes_of_a_field_hold_garbage(nvml: FakeNvml) -> None:

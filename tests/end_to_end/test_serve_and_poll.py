@@ -178,7 +178,7 @@ def test_every_metric_arrives_as_the_driver_has_it(
 
 
 def test_the_list_of_devices_agrees_with_the_driver(driver: FakeNvml, nvml_library: Path) -> None:
-    driver.device(A, **card()).device(B, bare=True, name="Bare", utilization_gpu=5).write()  # type: ignore[arg-type]
+    driver.device(A, **card()).device(B, bare=True, name="Bare", encoder=5).write()  # type: ignore[arg-type]
     done = subprocess.run(
         [sys.executable, "-m", "accelscale", "devices", "--backend", "nvidia", "--json"],
         env={**os.environ, **driver.environment(nvml_library)},
@@ -195,7 +195,7 @@ def test_the_list_of_devices_agrees_with_the_driver(driver: FakeNvml, nvml_libra
     for device in (full, bare):
         assert set(device["metrics"]).isdisjoint(device["failures"])
         assert set(device["metrics"]) | set(device["failures"]) >= set(METRICS)
-    assert bare["metrics"] == {"utilization_percent": 5.0}
+    assert bare["metrics"] == {"encoder_utilization_percent": 5.0}
     assert set(bare["failures"].values()) == {"not_supported"}
 
 
@@ -227,7 +227,7 @@ def test_one_failing_call_spoils_nothing_else(
     driver: FakeNvml, serve: Callable[[], Server]
 ) -> None:
     driver.device(A, **card())  # type: ignore[arg-type]
-    driver.fail("UNKNOWN", "nvmlDeviceGetPowerUsage")
+    driver.set(A, {"field_error.185": "UNKNOWN"})
     server = serve()
     server.until(lambda found: found == 37.0, metric="utilization_percent")
     server.until_status("UNAVAILABLE", "error", metric="power_watts")

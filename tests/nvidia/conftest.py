@@ -7,14 +7,16 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from accelscale.model import Failure
+from accelscale.model import Failure, Reading
 from accelscale.nvidia.backend import NvidiaBackend
+from accelscale.nvidia.gpm import LEAST_SECONDS
 from drivers.nvml.state import FakeNvml
 
 Results = Mapping[tuple[str, str], float | Failure]
@@ -49,6 +51,8 @@ def backend(fake_nvml: FakeNvml, clock: Clock, kernel: Path) -> Iterator[NvidiaB
     backend = NvidiaBackend(clock=clock, pci_devices=kernel)
     yield backend
     backend.close()
+    misuse = [what for what in fake_nvml.calls() if what.startswith(("leaked", "gpm "))]
+    assert misuse == []
 
 
 @pytest.fixture
@@ -66,6 +70,26 @@ def read(backend: NvidiaBackend) -> Callable[..., Results]:
         return results
 
     return read
+
+
+@pytest.fixture
+def readings(backend: NvidiaBackend) -> Callable[..., Mapping[str, Reading]]:
+    """Opens the backend, lists all devices and reads them: the reading of each, by id.
+
+    With ``twice`` they are read again after the time that GPM needs between two samples.
+    """
+
+    def readings(
+        metrics: Collection[str] = tuple(NvidiaBackend.metrics), *, twice: bool = False
+    ) -> Mapping[str, Reading]:
+        backend.open()
+        devices = backend.devices()
+        if twice:
+            list(backend.read(devices, metrics))
+            time.sleep(LEAST_SECONDS)
+        return {reading.device_id: reading for reading in backend.read(devices, metrics)}
+
+    return readings
 
 
 @pytest.fixture

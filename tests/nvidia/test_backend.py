@@ -18,7 +18,10 @@ from accelscale.metrics import Tier
 from accelscale.model import Failure, Reason
 from accelscale.nvidia import accelscale_register_backends
 from accelscale.nvidia.backend import NvidiaBackend
+from accelscale.nvidia.gpm import SOURCES
 from drivers.nvml.state import FakeNvml
+
+NEEDS_GPM = set(SOURCES) - {"utilization_percent", "memory_bandwidth_utilization_percent"}
 
 Read = Callable[..., Mapping[tuple[str, str], float | Failure]]
 
@@ -449,14 +452,14 @@ class TestDiagnose:
     def test_every_call_is_shown_with_its_result(
         self, fake_nvml: FakeNvml, backend: NvidiaBackend
     ) -> None:
-        two_cards(fake_nvml).fail("NO_PERMISSION", "nvmlDeviceGetPowerUsage", device=A)
+        two_cards(fake_nvml).fail("NO_PERMISSION", "nvmlDeviceGetEncoderUtilization", device=A)
         fake_nvml.set(B, {"field_error.82": "NOT_SUPPORTED"}).delay(100).write()
         attempts = list(backend.diagnose())
         shown = {(attempt.call, attempt.device_id): attempt for attempt in attempts}
         assert shown["nvmlDeviceGetUtilizationRates", A].result == "gpu 10, memory 20"
-        refused = shown["nvmlDeviceGetPowerUsage", A]
+        refused = shown["nvmlDeviceGetEncoderUtilization", A]
         assert (refused.ok, refused.result) == (False, "permission: NVML_ERROR_NO_PERMISSION (4)")
-        assert shown["nvmlDeviceGetPowerUsage", B].ok
+        assert shown["nvmlDeviceGetEncoderUtilization", B].ok
         absent = shown["NVML_FI_DEV_MEMORY_TEMP", B]
         assert absent.result == "not_supported: NVML_ERROR_NOT_SUPPORTED (3)"
         assert shown["nvmlInitWithFlags", None].ok
@@ -495,6 +498,9 @@ def test_old_drivers_lack_functions_altogether(
             "nvmlDeviceGetComputeRunningProcesses_v3",
             "nvmlDeviceGetComputeRunningProcesses_v2",
             "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+            "nvmlDeviceGetVirtualizationMode",
+            "nvmlGpmQueryDeviceSupport",
+            "nvmlEventSetCreate",
         )
     )
     fake_nvml.device(A, name="Tesla K80", temperature=61, energy_mj=5000).write()
@@ -525,11 +531,13 @@ def test_old_drivers_lack_functions_altogether(
     assert result["failures"] == dict.fromkeys(
         [
             "process_count",
+            "xid_errors_total",
             "memory_temperature_celsius",
             "pcie_receive_bytes_total",
             "pcie_transmit_bytes_total",
             "interconnect_receive_bytes_total",
             "interconnect_transmit_bytes_total",
+            *sorted(NEEDS_GPM),
         ],
         "not_supported",
     )

@@ -15,8 +15,10 @@ Read = Callable[..., Results]
 CARD = "GPU-aaaa"
 
 FIELDS = {
+    "power_watts": 185,
+    "power_limit_watts": 190,
+    "energy_joules_total": 191,
     "memory_temperature_celsius": 82,
-    "energy_joules_total": 83,
     "throttled_power_seconds_total": 74,
     "throttled_thermal_seconds_total": 75,
     "pcie_receive_bytes_total": 198,
@@ -25,6 +27,8 @@ FIELDS = {
     "interconnect_transmit_bytes_total": 138,
 }
 WITH_OLDER_CALL = {
+    "power_watts": "nvmlDeviceGetPowerUsage",
+    "power_limit_watts": "nvmlDeviceGetEnforcedPowerLimit",
     "energy_joules_total": "nvmlDeviceGetTotalEnergyConsumption",
     "throttled_power_seconds_total": "nvmlDeviceGetViolationStatus",
     "throttled_thermal_seconds_total": "nvmlDeviceGetViolationStatus",
@@ -49,9 +53,13 @@ def failure(results: Results, metric: str) -> Failure:
 
 def test_all_fields_come_in_one_call(fake_nvml: FakeNvml, read: Read) -> None:
     fake_nvml.device(CARD).write()
+    read(["memory_temperature_celsius"])
+    before = fake_nvml.calls()["nvmlDeviceGetFieldValues"]
+    read(["memory_temperature_celsius"])
+    each_look = fake_nvml.calls()["nvmlDeviceGetFieldValues"] - before - 1
     read(list(FIELDS))
     calls = fake_nvml.calls()
-    assert calls["nvmlDeviceGetFieldValues"] == 1
+    assert calls["nvmlDeviceGetFieldValues"] == before + 2 * each_look + 2
     assert not set(WITH_OLDER_CALL.values()) & set(calls)
 
 
@@ -99,7 +107,7 @@ def test_all_bits_set_stands_for_no_value_in_every_width(
 
 
 def test_an_unknown_type_is_an_error(fake_nvml: FakeNvml, read: Read) -> None:
-    fake_nvml.device(CARD).set(CARD, {"field_value_type.83": 42}).write()
+    fake_nvml.device(CARD).set(CARD, {"field_value_type.191": 42}).write()
     results = read()
     assert failure(results, "energy_joules_total").reason is Reason.ERROR
     assert "42" in failure(results, "energy_joules_total").detail
@@ -137,7 +145,7 @@ def test_an_unknown_field_without_older_call_is_not_supported(
 
 
 def test_a_failed_item_is_not_replaced_by_the_older_call(fake_nvml: FakeNvml, read: Read) -> None:
-    fake_nvml.device(CARD).set(CARD, {"field_error.83": "UNKNOWN"}).write()
+    fake_nvml.device(CARD).set(CARD, {"field_error.191": "UNKNOWN"}).write()
     assert failure(read(), "energy_joules_total").reason is Reason.ERROR
     assert "nvmlDeviceGetTotalEnergyConsumption" not in fake_nvml.calls()
 

@@ -41,7 +41,19 @@ HEALTHY_VALUES = {
     "decoder_utilization_percent": ({"decoder": 11}, 11.0),
     "ecc_uncorrected_errors_total": ({"ecc_uncorrected": 4}, 4.0),
     "process_count": ({"processes_compute": "10:1024 11:2048"}, 2.0),
+    "xid_errors_total": ({}, 0.0),
 }
+
+NEEDS_GPM = {
+    "sm_activity_percent",
+    "sm_occupancy_percent",
+    "tensor_activity_percent",
+    "pcie_receive_bytes_per_second",
+    "pcie_transmit_bytes_per_second",
+    "interconnect_receive_bytes_per_second",
+    "interconnect_transmit_bytes_per_second",
+}
+"""What only newer cards measure; the rates follow from counters elsewhere."""
 
 FUNCTIONS = {
     "utilization_percent": ("nvmlDeviceGetUtilizationRates",),
@@ -50,8 +62,6 @@ FUNCTIONS = {
     "memory_total_bytes": ("nvmlDeviceGetMemoryInfo_v2",),
     "temperature_celsius": ("nvmlDeviceGetTemperatureV",),
     "slowdown_temperature_celsius": ("nvmlDeviceGetTemperatureThreshold",),
-    "power_watts": ("nvmlDeviceGetPowerUsage",),
-    "power_limit_watts": ("nvmlDeviceGetEnforcedPowerLimit",),
     "encoder_utilization_percent": ("nvmlDeviceGetEncoderUtilization",),
     "decoder_utilization_percent": ("nvmlDeviceGetDecoderUtilization",),
     "ecc_uncorrected_errors_total": ("nvmlDeviceGetTotalEccErrors",),
@@ -66,7 +76,7 @@ def failure(results: Results, metric: str, device: str = CARD) -> Failure:
 
 
 def test_every_metric_of_the_backend_has_a_row_here() -> None:
-    assert set(HEALTHY_VALUES) == set(NvidiaBackend.metrics)
+    assert set(HEALTHY_VALUES) | NEEDS_GPM == set(NvidiaBackend.metrics)
 
 
 @pytest.mark.parametrize("metric", HEALTHY_VALUES)
@@ -79,8 +89,8 @@ def test_value_comes_in_the_unit_of_the_table(metric: str, fake_nvml: FakeNvml, 
 
 def test_healthy_card_lacks_nothing(fake_nvml: FakeNvml, read: Read) -> None:
     fake_nvml.device(CARD).write()
-    missing = [result for result in read().values() if isinstance(result, Failure)]
-    assert missing == []
+    missing = {name for (_, name), result in read().items() if isinstance(result, Failure)}
+    assert missing == NEEDS_GPM
 
 
 def test_idle_card_reads_true_zeros(fake_nvml: FakeNvml, read: Read) -> None:
@@ -100,8 +110,12 @@ def test_one_pass_makes_each_call_once_for_each_card(fake_nvml: FakeNvml, read: 
         for call, count in after.items()
         if call.endswith((CARD, "GPU-bbbb")) and count > before.get(call, 0)
     }
-    clocks = {f"nvmlDeviceGetClockInfo {card}" for card in (CARD, "GPU-bbbb")}
-    assert {call: count for call, count in made.items() if count != 1} == dict.fromkeys(clocks, 2)
+    twice = {  # two clocks; the fields of a pass, and the recovery action of a look
+        f"{call} {card}"
+        for call in ("nvmlDeviceGetClockInfo", "nvmlDeviceGetFieldValues")
+        for card in (CARD, "GPU-bbbb")
+    }
+    assert {call: count for call, count in made.items() if count != 1} == dict.fromkeys(twice, 2)
     assert after["initialised"] == 1
 
 
@@ -122,6 +136,7 @@ def test_failing_call_spoils_no_other_metric(metric: str, fake_nvml: FakeNvml, r
     fake_nvml.write()
     results = read()
     absent = {name for (_, name), result in results.items() if isinstance(result, Failure)}
+    absent -= NEEDS_GPM
     together = {name for name, functions in FUNCTIONS.items() if functions == FUNCTIONS[metric]}
     assert absent == together
     assert failure(results, metric).reason is Reason.ERROR
@@ -149,10 +164,10 @@ def test_failing_call_spoils_no_other_metric(metric: str, fake_nvml: FakeNvml, r
 def test_error_becomes_the_reason(
     error: str, reason: Reason, permanent: bool, fake_nvml: FakeNvml, read: Read
 ) -> None:
-    fake_nvml.device(CARD).fail(error, "nvmlDeviceGetPowerUsage").write()
-    absent = failure(read(), "power_watts")
+    fake_nvml.device(CARD).fail(error, "nvmlDeviceGetEncoderUtilization").write()
+    absent = failure(read(), "encoder_utilization_percent")
     assert (absent.reason, absent.permanent) == (reason, permanent)
-    assert "nvmlDeviceGetPowerUsage" in absent.detail
+    assert "nvmlDeviceGetEncoderUtilization" in absent.detail
 
 
 def test_what_the_hardware_lacks_names_its_model(fake_nvml: FakeNvml, read: Read) -> None:
@@ -254,45 +269,6 @@ class TestUnifiedMemory:
         assert results[CARD, "utilization_percent"] == 50.0
 
 
-class TestPower:
-    """flightlessmango/MangoHud#2144: success with impossible figures."""
-
-    @pytest.mark.parametrize("milliwatts", [3_700_000, 4294967295, 1_400_001])
-    def test_far_above_the_limit_is_no_reading(
-        self, milliwatts: int, fake_nvml: FakeNvml, read: Read
-    ) -> None:
-        fake_nvml.device(CARD, power_mw=milliwatts, power_limit_mw=700_000).write()
-        assert failure(read(["power_watts"]), "power_watts").reason is Reason.OUT_OF_RANGE
-
-    @pytest.mark.parametrize("milliwatts", [69437, 1_400_000])
-    def test_up_to_twice_the_limit_is_one(
-        self, milliwatts: int, fake_nvml: FakeNvml, read: Read
-    ) -> None:
-        fake_nvml.device(CARD, power_mw=milliwatts, power_limit_mw=700_000).write()
-        assert read(["power_watts"]) == {(CARD, "power_watts"): milliwatts / 1000}
-
-    @pytest.mark.parametrize("limit", [None, 0, 4294967295])
-    def test_without_a_known_limit_two_kilowatts_are_the_bound(
-        self, limit: int | None, fake_nvml: FakeNvml, read: Read
-    ) -> None:
-        fake_nvml.device(CARD, power_mw=1_999_000, power_limit_mw=limit).write()
-        assert read()[CARD, "power_watts"] == 1999.0
-        fake_nvml.set(CARD, power_mw=2_001_000).write()
-        assert failure(read(), "power_watts").reason is Reason.OUT_OF_RANGE
-
-    def test_a_limit_that_fails_spoils_no_power(self, fake_nvml: FakeNvml, read: Read) -> None:
-        fake_nvml.device(CARD).fail("UNKNOWN", "nvmlDeviceGetEnforcedPowerLimit").write()
-        assert read(["power_watts"]) == {(CARD, "power_watts"): 350.0}
-
-    def test_the_limit_is_asked_for_once_where_nobody_reads_it(
-        self, fake_nvml: FakeNvml, read: Read
-    ) -> None:
-        fake_nvml.device(CARD).write()
-        for _ in range(3):
-            read(["power_watts"])
-        assert fake_nvml.calls()["nvmlDeviceGetEnforcedPowerLimit"] == 1
-
-
 ALL_BITS_32 = {
     "utilization_percent": "utilization_gpu",
     "memory_bandwidth_utilization_percent": "utilization_memory",
@@ -342,134 +318,18 @@ def test_temperature_of_an_older_driver(error: str, fake_nvml: FakeNvml, read: R
     assert read()[CARD, "temperature_celsius"] == 66.0
 
 
-class TestMig:
-    """NVIDIA/dcgm-exporter#3, dask/distributed#8739: a busy MIG card is not at 0 %."""
-
-    def sliced(self, fake: FakeNvml) -> FakeNvml:
-        fake.device(CARD, mig_mode=1)
-        for number in range(3):
-            fake.instance(CARD, f"MIG-{number}", memory_total=10 * MIB, memory_used=4 * MIB)
-        return fake
-
-    def test_the_card_as_a_whole_has_no_utilisation(self, fake_nvml: FakeNvml, read: Read) -> None:
-        self.sliced(fake_nvml).write()
-        results = read()
-        for metric in (
-            "utilization_percent",
-            "memory_bandwidth_utilization_percent",
-            "encoder_utilization_percent",
-        ):
-            absent = failure(results, metric)
-            assert (absent.reason, absent.permanent) == (Reason.NOT_SUPPORTED, False)
-            assert "MIG is enabled" in absent.detail
-        assert results[CARD, "power_watts"] == 350.0
-
-    def test_memory_of_the_card_may_be_forbidden(self, fake_nvml: FakeNvml, read: Read) -> None:
-        """NVIDIA/nvidia-container-toolkit#842."""
-        self.sliced(fake_nvml).fail("NO_PERMISSION", "nvmlDeviceGetMemoryInfo_v2").write()
-        results = read()
-        assert failure(results, "memory_used_bytes").reason is Reason.PERMISSION
-        assert results[CARD, "temperature_celsius"] == 45.0
-
-    def test_switched_on_between_two_looks_is_not_called_permanent(
-        self, fake_nvml: FakeNvml, backend: NvidiaBackend, read: Read
-    ) -> None:
-        fake_nvml.device(CARD, mig_mode=0).write()
-        assert read()[CARD, "utilization_percent"] == 50.0
-        devices = backend.devices()
-        assert devices[0].attributes["mig"] == "disabled"
-        fake_nvml.set(CARD, mig_mode=1).write()
-        (reading,) = backend.read(devices, ["utilization_percent"])
-        assert "MIG is enabled" in reading.failures[0].detail
-        assert not reading.failures[0].permanent
-        assert backend.devices()[0].attributes["mig"] == "enabled"
-
-    def test_switched_off_again_reads_again(self, fake_nvml: FakeNvml, read: Read) -> None:
-        self.sliced(fake_nvml).write()
-        assert failure(read(), "utilization_percent").reason is Reason.NOT_SUPPORTED
-        fake_nvml.set(CARD, mig_mode=0).write()
-        assert read()[CARD, "utilization_percent"] == 50.0
-
-    def test_while_the_mode_is_unknown_nothing_is_called_permanent(
-        self, fake_nvml: FakeNvml, read: Read
-    ) -> None:
-        self.sliced(fake_nvml).fail("UNKNOWN", "nvmlDeviceGetMigMode").write()
-        absent = failure(read(), "utilization_percent")
-        assert (absent.reason, absent.permanent) == (Reason.NOT_SUPPORTED, False)
-        fake_nvml.fail(None, "nvmlDeviceGetMigMode").write()
-        assert "MIG is enabled" in failure(read(), "utilization_percent").detail
-
-    def test_a_card_without_mig_is_asked_once(self, fake_nvml: FakeNvml, read: Read) -> None:
-        fake_nvml.device(CARD).write()
-        for _ in range(3):
-            read()
-        assert fake_nvml.calls()["nvmlDeviceGetMigMode"] == 1
-
-    def test_what_the_hardware_lacks_with_mig_off_is_permanent(
-        self, fake_nvml: FakeNvml, read: Read
-    ) -> None:
-        fake_nvml.device(CARD, mig_mode=0, encoder=None).write()
-        assert failure(read(), "encoder_utilization_percent").permanent
-
-
-class TestProcessCount:
-    """Syllo/nvtop#432, #110, XuehaiPan/nvitop#181: lists with records of no process."""
-
-    def count(self, fake: FakeNvml, read: Read, **lists: str | None) -> float | Failure:
-        fake.device(CARD, **{"memory_total": 16376 * MIB, **lists}).write()
-        return read(["process_count"])[CARD, "process_count"]
-
-    def test_a_process_in_several_lists_counts_once(self, fake_nvml: FakeNvml, read: Read) -> None:
-        lists = {"processes_compute": "10:1 11:1", "processes_graphics": "11:1 12:1"}
-        assert self.count(fake_nvml, read, **lists, processes_mps="13:1") == 4.0
-
-    def test_no_process_is_a_true_zero(self, fake_nvml: FakeNvml, read: Read) -> None:
-        assert self.count(fake_nvml, read, processes_compute="") == 0.0
-
-    @pytest.mark.parametrize(
-        "garbage",
-        ["4294967295:none", "0:0", "99999999:1024", f"10:{17179869184}"],
-        ids=["all bits set", "pid 0", "pid beyond what Linux has", "more memory than the card"],
-    )
-    def test_garbage_does_not_count(self, garbage: str, fake_nvml: FakeNvml, read: Read) -> None:
-        assert self.count(fake_nvml, read, processes_compute=f"{garbage} 11:1024") == 1.0
-
-    def test_unknown_memory_of_a_process_is_no_garbage(
-        self, fake_nvml: FakeNvml, read: Read
-    ) -> None:
-        assert self.count(fake_nvml, read, processes_compute="10:none 11:1024") == 2.0
-
-    def test_a_process_that_has_ended_spoils_nothing(self, fake_nvml: FakeNvml, read: Read) -> None:
-        """wookayin/gpustat#16: it may be gone before anyone looks it up."""
-        assert self.count(fake_nvml, read, processes_compute="4194303:1024") == 1.0
-
-    def test_lists_that_a_driver_lacks_hold_nobody(self, fake_nvml: FakeNvml, read: Read) -> None:
-        lists = {"processes_graphics": None, "processes_mps": None}
-        assert self.count(fake_nvml, read, processes_compute="10:1", **lists) == 1.0
-
-    def test_a_forbidden_list_is_not_an_empty_one(self, fake_nvml: FakeNvml, read: Read) -> None:
-        fake_nvml.device(CARD, processes_compute="10:1")
-        fake_nvml.fail("NO_PERMISSION", "nvmlDeviceGetGraphicsRunningProcesses_v3").write()
-        assert failure(read(), "process_count").reason is Reason.PERMISSION
-
-    def test_older_driver_has_the_older_list(self, fake_nvml: FakeNvml, read: Read) -> None:
-        fake_nvml.device(CARD, processes_compute="10:1 11:1")
-        fake_nvml.fail("FUNCTION_NOT_FOUND", "nvmlDeviceGetComputeRunningProcesses_v3").write()
-        assert read()[CARD, "process_count"] == 2.0
-
-    def test_without_any_list_only_the_count_is_missing(
-        self, fake_nvml: FakeNvml, read: Read
-    ) -> None:
-        """gpuopenanalytics/pynvml#43: one missing function must not stop the rest."""
-        fake_nvml.device(CARD)
-        for version in (2, 3):
-            name = f"nvmlDeviceGetComputeRunningProcesses_v{version}"
-            fake_nvml.fail("FUNCTION_NOT_FOUND", name)
-        fake_nvml.write()
-        results = read()
-        absent = [name for (_, name), result in results.items() if isinstance(result, Failure)]
-        assert absent == ["process_count"]
-        assert failure(results, "process_count").reason is Reason.NOT_SUPPORTED
+def test_without_any_list_of_processes_only_their_count_is_missing(
+    fake_nvml: FakeNvml, read: Read
+) -> None:
+    """gpuopenanalytics/pynvml#43: one missing function must not stop the rest."""
+    fake_nvml.device(CARD)
+    for version in (2, 3):
+        fake_nvml.fail("FUNCTION_NOT_FOUND", f"nvmlDeviceGetComputeRunningProcesses_v{version}")
+    fake_nvml.write()
+    results = read()
+    absent = {name for (_, name), result in results.items() if isinstance(result, Failure)}
+    assert absent - NEEDS_GPM == {"process_count"}
+    assert failure(results, "process_count").reason is Reason.NOT_SUPPORTED
 
 
 def test_names_as_bytes_and_as_text_are_the_same(

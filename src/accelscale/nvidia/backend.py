@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar
@@ -14,23 +14,28 @@ from attrs import define, evolve
 from accelscale.backend import Attempt, Backend, Probe
 from accelscale.errors import BackendError
 from accelscale.metrics import Tier
-from accelscale.model import Device, Failure, Reading, Reason, Sample
+from accelscale.model import Device, Reading, Reason
 from accelscale.nvidia import resources
 from accelscale.nvidia.call_error import CallError
-from accelscale.nvidia.card import Card, gives_sign_of_life
 from accelscale.nvidia.cards import Cards
 from accelscale.nvidia.driver import Driver, text
+from accelscale.nvidia.events import Listener
 from accelscale.nvidia.fields import FIELDS
+from accelscale.nvidia.gpm import LEAST_SECONDS, SOURCES, Gpm, Subject
 from accelscale.nvidia.identity import PCI_DEVICES
-from accelscale.nvidia.outcome import Absent, Outcome
-from accelscale.nvidia.readings import CALLS, read_card
+from accelscale.nvidia.outcome import Absent
+from accelscale.nvidia.reader import PROCESSES, XIDS, Reader, nothing
+from accelscale.nvidia.readings import CALLS
 
 logger = logging.getLogger("accelscale.nvidia")
 
-_SLOW = frozenset({"ecc_uncorrected_errors_total", "process_count"})
+_SLOW = frozenset({"ecc_uncorrected_errors_total", PROCESSES})
 _METRICS = (
     *(metric for call in CALLS for metric in call.metrics),
     *(field.metric for field in FIELDS),
+    *SOURCES,
+    PROCESSES,
+    XIDS,
 )
 
 
@@ -53,7 +58,7 @@ class Backoff:
 
 
 class NvidiaBackend(Backend):
-    """Cards that NVML reads.
+    """Cards that NVML reads, and the MIG instances that they are cut into.
 
     NVML is initialised once and stays so until `close` or `release`, whatever happens to cards.
     While a card is lost, NVML is initialised anew now and then, since only that makes it list a
@@ -74,6 +79,9 @@ class NvidiaBackend(Backend):
         self._clock = clock
         self._driver = Driver()
         self._cards = Cards(pci_devices)
+        self._gpm = Gpm(self._driver)
+        self._reader = Reader(self._driver, self._gpm)
+        self._listener = Listener(self._driver)
         self._is_wanted = False  # between open and close
         self._has_worked = False
         self._fault: str | None = None  # what the driver as a whole said last, if it failed
@@ -108,7 +116,7 @@ class NvidiaBackend(Backend):
         self._is_wanted = True
         try:
             if self._fault is not None and self._driver.is_open:
-                self._driver.restart()
+                self._restart()
             self._driver.open()
             if not self._cards.all() and self._count() == 0:
                 message = _no_device(self._version())
@@ -118,18 +126,26 @@ class NvidiaBackend(Backend):
             raise self._failed(error) from error
 
     def devices(self) -> Sequence[Device]:
-        """All cards that were ever seen, by PCI address."""
+        """All cards that were ever seen, by PCI address, each with its MIG instances of now."""
         self._require_open()
         try:
             self._driver.reopen()
             self._look()
+            self._listener.attend(self._cards.all())
         except CallError as error:
             raise self._failed(error) from error
         self._works()
-        return [card.as_device() for card in self._cards.all()]
+        self._gpm.keep_only(self._subjects())
+        if self._driver.record is None:
+            self._listener.listen()
+        devices = []
+        for card in self._cards.all():
+            devices.append(card.as_device())
+            devices += [instance.as_device() for instance in card.instances]
+        return devices
 
     def read(self, devices: Sequence[Device], metrics: Collection[str]) -> Iterator[Reading]:
-        """Read one card after the other; a lost one is not touched until `devices` found it."""
+        """Read one device after the other; a lost one is not touched until `devices` found it."""
         self._require_open()
         wanted = tuple(dict.fromkeys(metrics))
         for device in devices:
@@ -139,13 +155,20 @@ class NvidiaBackend(Backend):
                 raise self._failed(error) from error
 
     def close(self) -> None:
-        """Shut NVML down; while a call hangs, as soon as that returns."""
+        """Shut NVML down; while a call hangs, as soon as that returns.
+
+        What was wrong with a card is forgotten: it may be reset before we open again.
+        """
         self._is_wanted = False
+        self._let_go()
         self._driver.close()
+        for card in self._cards.all():
+            card.health.forget_faults()
 
     def diagnose(self) -> Iterator[Attempt]:
         """Every NVML call of `open`, `devices` and `read`, with the fields read in batches."""
         attempts: list[Attempt] = []
+        self._listener.stop()  # its calls would be shown among the others
         self._driver.record = attempts.append
 
         def drained(device_id: str | None = None) -> list[Attempt]:
@@ -158,6 +181,10 @@ class NvidiaBackend(Backend):
             yield from drained()
             devices = self.devices()
             yield from drained()
+            list(self.read(devices, SOURCES))
+            if any(card.has_gpm for card in self._cards.all()):
+                time.sleep(LEAST_SECONDS)  # what GPM tells lies between two samples
+            attempts.clear()
             for device in devices:
                 if device.problem is not None:
                     detail = f"{device.problem}: {device.problem_detail}"
@@ -199,7 +226,7 @@ class NvidiaBackend(Backend):
             self._cards.look(self._driver)
         if all(card.problem not in {Reason.LOST, Reason.ERROR} for card in self._cards.all()):
             self._backoff = Backoff()
-        elif self._backoff.is_due(self._clock()) and self._driver.restart():
+        elif self._backoff.is_due(self._clock()) and self._restart():
             self._cards.look(self._driver)
 
     def _recover(self, error: CallError, generation: int) -> bool:
@@ -208,59 +235,47 @@ class NvidiaBackend(Backend):
             self._driver.initialise_again(generation)
             return True
         if error.is_driver_wide or error.name == "UNKNOWN":
-            return self._driver.restart()
+            return self._restart()
         return False
 
+    def _restart(self) -> bool:
+        """Shut NVML down and initialise it anew, unless a call is under way."""
+        self._let_go()
+        return self._driver.restart()
+
+    def _let_go(self) -> None:
+        """Give back what NVML keeps for us, as must be done before it is shut down."""
+        self._listener.stop()
+        self._gpm.keep_only(())
+
+    def _subjects(self) -> Iterator[Subject]:
+        """What GPM may be sampled of now."""
+        for card in self._cards.all():
+            if card.life is not None and card.problem is not Reason.LOST:
+                yield Subject(card.id, card.life)
+                for instance in card.instances:
+                    yield Subject(instance.id, card.life, instance.gpu_instance)
+
     def _read(self, device_id: str, metrics: Sequence[str]) -> Reading:
-        card = self._cards.card(device_id)
-        if card is None or card.life is None or card.problem is Reason.LOST:
-            absent = Absent(Reason.LOST, "no such card was ever seen")
-            if card is not None:
-                absent = Absent(card.problem or Reason.LOST, card.problem_detail)
-            return _nothing(device_id, metrics, absent)
         generation = self._driver.generation
-        if card.life[0] != generation:  # its handle may point to nothing now
-            detail = "NVML was initialised anew; the card is looked up next"
-            return _nothing(device_id, metrics, Absent(Reason.TIMEOUT, detail))
         try:
-            return self._read_card(card, metrics)
+            reading = self._read_found(device_id, metrics)
         except CallError as error:
             if error.name != "UNINITIALIZED" or not self._recover(error, generation):
                 raise
-        self._cards.look(self._driver)
-        return self._read_card(card, metrics)
-
-    def _read_card(self, card: Card, metrics: Sequence[str]) -> Reading:
-        card.reading = True
-        try:
-            results = list(read_card(self._driver, card, metrics))
-            self._judge(card, [outcome for _, outcome, _ in results])
-        finally:
-            card.reading = False
+            self._cards.look(self._driver)
+            reading = self._read_found(device_id, metrics)
         self._works()
-        read = {metric for metric, _, _ in results}
-        unknown = Absent(Reason.NOT_SUPPORTED, "the nvidia backend has no such metric", None, True)
-        now = time.monotonic()
-        results += [(metric, unknown, now) for metric in metrics if metric not in read]
-        return _reading(card.id, results)
+        return reading
 
-    def _judge(self, card: Card, outcomes: Sequence[Outcome]) -> None:
-        """Tell an ill card from a failed reading: an ill one answers nothing."""
-        absent = [outcome for outcome in outcomes if isinstance(outcome, Absent)]
-        by_reason = {outcome.reason: outcome for outcome in absent}
-        answers = len(absent) < len(outcomes) or Reason.OUT_OF_RANGE in by_reason
-        if reset := by_reason.get(Reason.RESET_REQUIRED):
-            card.is_ill(Reason.RESET_REQUIRED, reset.detail)
-        elif answers:
-            card.is_well()
-        elif Reason.LOST in by_reason or Reason.ERROR in by_reason:
-            error = gives_sign_of_life(self._driver, card)
-            if error is None:
-                card.is_well()
-            elif error.reason is Reason.LOST or error.name == "INVALID_ARGUMENT":
-                card.is_ill(Reason.LOST, str(error))
-            else:
-                card.is_ill(Reason.ERROR, str(error))
+    def _read_found(self, device_id: str, metrics: Sequence[str]) -> Reading:
+        card = self._cards.card(device_id)
+        if card is not None:
+            return self._reader.read_card(card, metrics)
+        instance = self._cards.instance(device_id)
+        if instance is not None:
+            return self._reader.read_instance(instance, metrics)
+        return nothing(device_id, metrics, Absent(Reason.LOST, "no such device is there now"))
 
     def _failed(self, error: CallError) -> BackendError:
         """The failure of the driver as a whole, logged when it is news."""
@@ -280,19 +295,3 @@ class NvidiaBackend(Backend):
 
 def _no_device(version: str) -> str:
     return f"the NVIDIA driver {version} is loaded, but lists no device"
-
-
-def _nothing(device_id: str, metrics: Iterable[str], absent: Absent) -> Reading:
-    now = time.monotonic()
-    return _reading(device_id, [(metric, absent, now) for metric in metrics])
-
-
-def _reading(device_id: str, results: Iterable[tuple[str, Outcome, float]]) -> Reading:
-    samples, failures = [], []
-    for metric, outcome, when in results:
-        if isinstance(outcome, Absent):
-            why = (outcome.reason, outcome.detail, when, outcome.code, outcome.permanent)
-            failures.append(Failure(device_id, metric, *why))
-        else:
-            samples.append(Sample(device_id, metric, outcome, when))
-    return Reading(device_id, tuple(samples), tuple(failures))

@@ -16,18 +16,23 @@ from attrs import frozen
 
 from accelscale.model import Reason
 from accelscale.nvidia.call_error import CallError
-from accelscale.nvidia.card import Card, gives_sign_of_life, note_mig_mode
+from accelscale.nvidia.card import Card, gives_sign_of_life, note_mig_mode, note_surroundings
 from accelscale.nvidia.driver import Driver, address
+from accelscale.nvidia.health import ask_for_action
 from accelscale.nvidia.identity import (
     PCI_DEVICES,
     Identity,
     identify,
     nvidia_pci_addresses,
 )
+from accelscale.nvidia.instances import Instance, look_at_instances
 
 _HIDDEN = frozenset({"NO_PERMISSION", "INVALID_ARGUMENT", "NOT_FOUND"})
 """Errors of a look-up by index that tell of no card of ours: one that this container may not use,
 or a list that became shorter meanwhile."""
+
+_WSL_DEVICE = Path("/dev/dxg")
+"""The device file by which Linux under Windows reaches its graphics cards."""
 
 _UNIDENTIFIED = "unidentified NVIDIA device"
 
@@ -59,6 +64,18 @@ class Cards:
         known = self._cards.get(device_id)
         return known or next((card for card in self._nameless if card.id == device_id), None)
 
+    def instance(self, device_id: str) -> Instance | None:
+        """The MIG instance of that id, or None."""
+        return next(
+            (
+                instance
+                for card in self._cards.values()
+                for instance in card.instances
+                if instance.id == device_id
+            ),
+            None,
+        )
+
     def all(self) -> list[Card]:
         """All cards, in an order that outlives changes of the index: by PCI address."""
         known = sorted(self._cards.values(), key=lambda card: (card.pci_address or "~", card.id))
@@ -78,6 +95,7 @@ class Cards:
         self._drop_replaced(present)
         explained = len(self._cards.keys() - present)  # each known card that no index led to
         self._seek_missing(driver, present)
+        self._examine(driver, present)
         strangers = [error for error in errors if error.name not in _HIDDEN][explained:]
         self._list_strangers(driver, strangers, newcomers=len(self._cards) - known_before)
 
@@ -136,7 +154,7 @@ class Cards:
     def _seek_missing(self, driver: Driver, present: set[str]) -> None:
         """Look for the cards that no index led to, by their addresses and ids."""
         for card in [card for card in self._cards.values() if card.id not in present]:
-            if card.reading:
+            if card.is_busy:
                 continue  # another thread is inside a call for it
             outcome = self._seek(driver, card)
             if isinstance(outcome, Sighting):
@@ -144,6 +162,13 @@ class Cards:
                 _meet(driver, card, outcome)
             elif outcome is None or outcome.reason is not Reason.TIMEOUT:
                 _note_missing(card, outcome)
+
+    def _examine(self, driver: Driver, present: set[str]) -> None:
+        """Look what the cards that are present are cut into, and whether they are fit for use."""
+        for card in (self._cards[card_id] for card_id in present):
+            if card.is_within_reach:
+                look_at_instances(driver, card)
+                ask_for_action(driver, card.handle, card.health)
 
     def _seek(self, driver: Driver, card: Card) -> Sighting | CallError | None:
         error: CallError | None = None
@@ -198,12 +223,13 @@ class Cards:
 
 def _meet(driver: Driver, card: Card, sighting: Sighting) -> None:
     """Bring a card that is present up to date."""
-    if card.reading:
+    if card.is_busy:
         return  # another thread is inside a call for it; the next look will do
     card.learn(sighting.identity)
     if card.life != sighting.life:
         card.meet(sighting.handle, sighting.life)
-        note_mig_mode(driver, card)
+        note_surroundings(driver, card, in_wsl=_WSL_DEVICE.exists())
+    note_mig_mode(driver, card)
     if card.problem is Reason.LOST:
         error = gives_sign_of_life(driver, card)
         if error is None:

@@ -131,8 +131,12 @@ class Driver:
 
     def constant(self, name: str) -> int | None:
         """A constant of the binding, or None where it is too old to know it."""
-        value: int | None = getattr(self._nvml, name, None)
+        value: int | None = self.attribute(name)
         return value
+
+    def attribute(self, name: str) -> Any:
+        """Whatever the binding has under this name, such as a structure, or None."""
+        return getattr(self._nvml, name, None)
 
     def error(self, call: str, code: int) -> CallError:
         """The error of that code, as if ``call`` had answered it."""

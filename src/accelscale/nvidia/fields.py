@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from attrs import frozen
 
 from accelscale.model import Reason
+from accelscale.nvidia import power
+from accelscale.nvidia.absence import absent
 from accelscale.nvidia.call_error import CallError
 from accelscale.nvidia.card import Card
 from accelscale.nvidia.driver import Driver
-from accelscale.nvidia.outcome import Absent, Outcome, absent, number
+from accelscale.nvidia.field_value import value_of
+from accelscale.nvidia.outcome import Absent, Outcome, number
 
 
 @frozen
@@ -20,7 +22,8 @@ class Field:
     """One item of ``nvmlDeviceGetFieldValues``: the value is ``raw / divisor``.
 
     ``wraps_at_32_bits`` marks a counter that is useless in a 32-bit type. ``older`` is the call
-    that gave the raw value before there was a field for it.
+    that gave the raw value before there was a field for it, of ``older_bits``. ``judge`` holds the
+    reading against others of the card.
     """
 
     metric: str
@@ -29,11 +32,8 @@ class Field:
     scope: int = 0
     wraps_at_32_bits: bool = False
     older: Callable[[Driver, Card], int] | None = None
-
-
-def _energy_call(driver: Driver, card: Card) -> int:
-    energy: int = driver.call("nvmlDeviceGetTotalEnergyConsumption", card.handle)
-    return energy
+    older_bits: int = 64
+    judge: Callable[[Card, Outcome], Outcome] | None = None
 
 
 def _violation_call(policy: str) -> Callable[[Driver, Card], int]:
@@ -49,13 +49,32 @@ _ALL_LINKS = 0xFFFFFFFF
 _KIBIBYTE = 1 / 1024
 
 FIELDS: Sequence[Field] = (
-    Field("memory_temperature_celsius", "NVML_FI_DEV_MEMORY_TEMP"),
+    Field(
+        power.LIMIT,
+        "NVML_FI_DEV_POWER_CURRENT_LIMIT",
+        divisor=1e3,
+        scope=power.SCOPE_GPU,
+        older=power.limit_call,
+        older_bits=32,
+        judge=power.keep_limit,
+    ),
+    Field(
+        "power_watts",
+        "NVML_FI_DEV_POWER_AVERAGE",
+        divisor=1e3,
+        scope=power.SCOPE_GPU,
+        older=power.power_call,
+        older_bits=32,
+        judge=power.judge_power,
+    ),
     Field(
         "energy_joules_total",
-        "NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
+        "NVML_FI_DEV_ENERGY",
         divisor=1e3,
-        older=_energy_call,
+        scope=power.SCOPE_GPU,
+        older=power.energy_call,
     ),
+    Field("memory_temperature_celsius", "NVML_FI_DEV_MEMORY_TEMP"),
     Field(
         "throttled_power_seconds_total",
         "NVML_FI_DEV_PERF_POLICY_POWER",
@@ -83,61 +102,58 @@ FIELDS: Sequence[Field] = (
         scope=_ALL_LINKS,
     ),
 )
-"""What one batched call gives. The NVLink "throughputs" are counters of KiB, whatever their name.
-PCIe has no other source here: `nvmlDeviceGetPcieThroughput` blocks 20 ms for each direction."""
-
-_UNION_MEMBERS: Mapping[int, tuple[str, int]] = MappingProxyType(
-    {
-        0: ("dVal", 64),
-        1: ("uiVal", 32),
-        2: ("ulVal", 64),
-        3: ("ullVal", 64),
-        4: ("sllVal", 64),
-        5: ("siVal", 32),
-        6: ("usVal", 16),
-    }
-)
-"""Member of the union and its width, by ``nvmlValueType``."""
+"""What one batched call gives, the power limit before the power that is judged by it. The NVLink
+"throughputs" are counters of KiB, whatever their name. PCIe has no other source here but GPM:
+`nvmlDeviceGetPcieThroughput` blocks 20 ms for each direction."""
 
 
 def read_fields(
-    driver: Driver, card: Card, fields: Sequence[Field]
+    driver: Driver, card: Card, metrics: Collection[str]
 ) -> Iterator[tuple[str, Outcome]]:
-    """Read these fields of one card: each metric with its value, or why there is none.
+    """Read the fields of these metrics: each with its value, or why there is none.
 
     Raises:
         CallError: the driver as a whole does not answer.
     """
-    known = [(field, driver.constant(field.constant)) for field in fields]
-    ids = [(field_id, field.scope) for field, field_id in known if field_id is not None]
+    fields = [field for field in FIELDS if field.metric in metrics]
+    if "power_watts" in metrics and power.LIMIT not in card.asked:
+        fields = [field for field in FIELDS if field.metric in {*metrics, power.LIMIT}]
+    known = {
+        field.metric: field_id
+        for field in fields
+        if field.metric not in card.without
+        and (field_id := driver.constant(field.constant)) is not None
+    }
+    ids = [(known[field.metric], field.scope) for field in fields if field.metric in known]
     try:
         items = iter(driver.call("nvmlDeviceGetFieldValues", card.handle, ids) if ids else ())
         failed: CallError | None = None
     except CallError as error:
         items, failed = iter(()), error
-    for field, field_id in known:
-        if field_id is None:
-            failure = CallError(field.constant, None, "FUNCTION_NOT_FOUND", "nvidia-ml-py is old")
-            yield field.metric, _older(driver, card, field, failure)
+    for field in fields:
+        if field.metric not in known:
+            old = CallError(field.constant, None, "FUNCTION_NOT_FOUND", "nvidia-ml-py is old")
+            outcome = _older(driver, card, field, old)
         elif failed is not None:
-            yield field.metric, _older(driver, card, field, failed)
+            outcome = _older(driver, card, field, failed)
         else:
-            yield field.metric, _item(driver, card, field, next(items))
+            outcome = _item(driver, card, field, next(items))
+        if field.judge is not None:
+            outcome = field.judge(card, outcome)
+        if field.metric in metrics:
+            yield field.metric, outcome
 
 
 def _item(driver: Driver, card: Card, field: Field, item: Any) -> Outcome:
-    """One item of the batch. Its error is its own, and so is the type of its value.
-
-    The members of the union other than that of its type hold garbage (icl-utk-edu/papi#564).
-    """
+    """One item of the batch. Its error is its own, and so is the type of its value."""
     if item.nvmlReturn != 0:
         error = driver.error(field.constant, item.nvmlReturn)
         driver.note(field.constant, error.in_brief, ok=False)
         return _older(driver, card, field, error)
-    member, bits = _UNION_MEMBERS.get(item.valueType, (None, 0))
-    if member is None:
+    value = value_of(item)
+    if value is None:
         return Absent(Reason.ERROR, f"{field.constant} has the unknown type {item.valueType}")
-    raw = getattr(item.value, member)
+    raw, bits = value
     driver.note(field.constant, raw, ok=True)
     if field.wraps_at_32_bits and bits < 64:
         detail = f"{field.constant} has only {bits} bits here, and wraps several times a second"
@@ -146,13 +162,19 @@ def _item(driver: Driver, card: Card, field: Field, item: Any) -> Outcome:
 
 
 def _older(driver: Driver, card: Card, field: Field, error: CallError) -> Outcome:
-    """The reading by the older call, where the field has one and the driver lacks the field."""
+    """The reading by the older call, where the field has one and the driver lacks the field.
+
+    A card whose older call worked in place of the field is not asked for the field again.
+    """
     lacks_field = error.name == "INVALID_ARGUMENT" and error.call == field.constant
     if lacks_field:
         error = CallError(field.constant, error.code, "NOT_SUPPORTED", "unknown to this driver")
     if error.reason is Reason.NOT_SUPPORTED and field.older is not None:
         try:
-            return number(field.older(driver, card), bits=64, divisor=field.divisor)
+            raw = field.older(driver, card)
         except CallError as failed:
             error = failed
+        else:
+            card.without.add(field.metric)
+            return number(raw, bits=field.older_bits, divisor=field.divisor)
     return absent(driver, card, field.metric, error)

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "counts.h"
+#include "objects.h"
 
 #define STATE_VARIABLE "ACCELSCALE_FAKE_NVML_STATE"
 #define DEFAULT_HANG_LIMIT_SECONDS 20.0
@@ -60,9 +61,10 @@ static struct state *refreshed(void)
     return state;
 }
 
-/* A handle stands for one life of one card. */
+/* A handle stands for one life of one card. Instances that say the same "handle" get the same one,
+ * as real drivers use the handle of an instance that is gone for another. */
 struct issued {
-    char id[96];
+    char name[96];
     unsigned long long generation;
     struct issued *next;
 };
@@ -76,16 +78,33 @@ static unsigned long long generation_of(const struct section *section)
     return generation;
 }
 
+static const char *handle_name(const struct section *section)
+{
+    const char *name = section_text(section, "handle");
+    return name != NULL ? name : section->id;
+}
+
+static struct section *section_of(struct state *state, const char *name)
+{
+    for (size_t i = 0; i < state->count; i++) {
+        struct section *section = &state->sections[i];
+        if (strcmp(section->kind, "library") != 0 && strcmp(handle_name(section), name) == 0)
+            return section;
+    }
+    return NULL;
+}
+
 void *handle_of(const struct section *section)
 {
     unsigned long long generation = generation_of(section);
+    const char *name = handle_name(section);
     for (struct issued *known = handles; known != NULL; known = known->next)
-        if (known->generation == generation && strcmp(known->id, section->id) == 0)
+        if (known->generation == generation && strcmp(known->name, name) == 0)
             return known;
     struct issued *fresh = calloc(1, sizeof(*fresh));
     if (fresh == NULL)
         abort();
-    snprintf(fresh->id, sizeof(fresh->id), "%s", section->id);
+    snprintf(fresh->name, sizeof(fresh->name), "%s", name);
     fresh->generation = generation;
     fresh->next = handles;
     handles = fresh;
@@ -100,7 +119,7 @@ static int resolve(struct state *state, const void *handle, struct section **sec
         known = known->next;
     if (known == NULL)
         return error_code("INVALID_ARGUMENT");
-    *section = state_find(state, known->id);
+    *section = section_of(state, known->name);
     if (*section != NULL && generation_of(*section) == known->generation)
         return 0;
     *section = NULL;
@@ -120,6 +139,8 @@ static void note_shutdown_by_others(const struct section *library)
     section_number(library, "shut_down_by_others", &asked);
     for (; asked > shutdowns_by_others && users > 0; users--)
         count_call(current_path, "shut down", "");
+    if (users == 0)
+        objects_end(current_path, "orphaned");
     shutdowns_by_others = asked;
 }
 
@@ -201,27 +222,32 @@ static bool asked_hang(const struct section *section, const char *function)
     return pair != NULL && strcmp(pair->value, "0") != 0;
 }
 
-static int lost_error(const struct section *device)
+/* A lost card takes its instances with it. */
+static int lost_error(struct state *state, const struct section *device)
 {
     const char *lost = section_text(device, "lost");
+    if (lost == NULL && strcmp(device->kind, "mig") == 0)
+        lost = section_text(state_parent(state, device), "lost");
     return lost != NULL ? error_code(lost) : 0;
 }
 
-int lookup_error(struct section *device, const char *function)
+int lookup_error(struct state *state, struct section *device, const char *function)
 {
-    int error = lost_error(device);
+    int error = lost_error(state, device);
     return error != 0 ? error : asked_error(device, function, true);
 }
 
 /* The error of a call whose section is known: what was asked of the card, then of the library. */
-static int error_of(struct section *library, struct section *device, const char *function)
+static int error_of(struct state *state, struct section *device, const char *function)
 {
+    struct section *library = state_library(state);
     if (users == 0)
         return error_code("UNINITIALIZED");
-    int error = device != NULL ? lost_error(device) : 0;
+    int error = device != NULL ? lost_error(state, device) : 0;
+    bool frees = strstr(function, "Free") != NULL; /* even a broken driver frees memory */
     if (error == 0)
-        error = asked_error(device, function, false);
-    return error != 0 ? error : asked_error(library, function, false);
+        error = asked_error(device, function, frees);
+    return error != 0 ? error : asked_error(library, function, frees);
 }
 
 static int begin(const char *function, void *handle, bool needs_device, struct state **state,
@@ -252,7 +278,7 @@ static int begin(const char *function, void *handle, bool needs_device, struct s
             latency = asked_latency(library, function);
         if (!hangs && (waited || latency <= 0)) {
             if (error == 0)
-                error = error_of(library, device, function);
+                error = error_of(*state, device, function);
             *section = needs_device ? device : library;
             if (error != 0)
                 pthread_mutex_unlock(&lock);
@@ -274,6 +300,24 @@ int call_library(const char *function, struct state **state, struct section **se
 int call_device(const char *function, void *handle, struct state **state, struct section **section)
 {
     return begin(function, handle, true, state, section);
+}
+
+bool call_again(struct state **state)
+{
+    pthread_mutex_lock(&lock);
+    *state = refreshed();
+    if (*state == NULL || users == 0) {
+        pthread_mutex_unlock(&lock);
+        return false;
+    }
+    return true;
+}
+
+void call_note(const char *what)
+{
+    pthread_mutex_lock(&lock);
+    count_call(current_path, what, "");
+    pthread_mutex_unlock(&lock);
 }
 
 void call_end(void)
@@ -332,6 +376,8 @@ int call_shutdown(void)
         users--;
         if (state != NULL)
             count_call(current_path, "shut down", "");
+        if (users == 0)
+            objects_end(current_path, "leaked");
     }
     pthread_mutex_unlock(&lock);
     return error;

@@ -10,6 +10,13 @@ int call_library(const char *function, struct state **state, struct section **se
 int call_device(const char *function, void *handle, struct state **state, struct section **section);
 void call_end(void);
 
+/* Locks and reads the state again within a call that waits for something; false, and nothing
+ * locked, once the library is shut down or its state is gone. */
+bool call_again(struct state **state);
+
+/* Counts something that is no call, such as a misuse. Nothing may be locked. */
+void call_note(const char *what);
+
 /* Init and shutdown count themselves and keep the number of users of the library. */
 int call_init(void);
 int call_shutdown(void);
@@ -23,7 +30,7 @@ void *handle_of(const struct section *section);
 
 /* With the state locked: the error that a look-up of this device answers, or 0. The key for errors
  * of all functions means those that take a handle. */
-int lookup_error(struct section *device, const char *function);
+int lookup_error(struct state *state, struct section *device, const char *function);
 
 void pause_microseconds(double microseconds);
 

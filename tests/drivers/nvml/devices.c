@@ -1,4 +1,4 @@
-/* The library as a whole, and what a device is: handles, names, MIG instances. */
+/* The library as a whole, and what a device is: handles, names, places. */
 
 #include <stdint.h>
 #include <stdio.h>
@@ -75,15 +75,6 @@ EXPORT int nvmlDeviceGetCount_v2(unsigned int *count)
 
 /* From names to handles. */
 
-static int give_handle(const char *function, struct section *device, void **handle)
-{
-    int error = device == NULL ? NOT_FOUND : lookup_error(device, function);
-    if (error == 0)
-        *handle = handle_of(device);
-    call_end();
-    return error;
-}
-
 EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **handle)
 {
     struct state *state;
@@ -100,7 +91,7 @@ EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **handle)
         call_end();
         return GPU_IS_LOST;
     }
-    return give_handle(__func__, device, handle);
+    return give_handle(__func__, state, device, handle);
 }
 
 EXPORT int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle)
@@ -113,7 +104,7 @@ EXPORT int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle)
     struct section *device = state_find(state, uuid);
     if (device != NULL && !is_listed(state, device))
         device = NULL;
-    return give_handle(__func__, device, handle);
+    return give_handle(__func__, state, device, handle);
 }
 
 static bool parse_pci(const char *text, unsigned int parts[4])
@@ -140,7 +131,7 @@ EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char *address, void **handle)
             memcmp(parts, wanted, sizeof(parts)) == 0)
             found = device;
     }
-    return give_handle(__func__, found, handle);
+    return give_handle(__func__, state, found, handle);
 }
 
 /* What a device is. */
@@ -193,68 +184,5 @@ EXPORT int nvmlDeviceGetPciInfo_v3(void *handle, pci_t *pci)
 
 PLAIN_CALL_WITH_KEY(nvmlDeviceGetMinorNumber, "minor_number")
 
-/* MIG. */
-
-EXPORT int nvmlDeviceGetMigMode(void *handle, unsigned int *now, unsigned int *pending)
-{
-    struct state *state;
-    struct section *device;
-    int error = call_device(__func__, handle, &state, &device);
-    if (error != 0)
-        return error;
-    unsigned long long mode = 0, next;
-    bool known = section_number(device, "mig_mode", &mode);
-    *now = (unsigned int)mode;
-    *pending = section_number(device, "mig_pending", &next) ? (unsigned int)next : *now;
-    call_end();
-    return known ? SUCCESS : NOT_SUPPORTED;
-}
-
-EXPORT int nvmlDeviceGetMaxMigDeviceCount(void *handle, unsigned int *count)
-{
-    struct state *state;
-    struct section *device;
-    int error = call_device(__func__, handle, &state, &device);
-    if (error != 0)
-        return error;
-    *count = section_flag(device, "mig_mode") ? 7 : 0;
-    call_end();
-    return SUCCESS;
-}
-
-EXPORT int nvmlDeviceGetMigDeviceHandleByIndex(void *handle, unsigned int index, void **instance)
-{
-    struct state *state;
-    struct section *device;
-    int error = call_device(__func__, handle, &state, &device);
-    if (error != 0)
-        return error;
-    bool sliced = section_flag(device, "mig_mode");
-    struct section *found = sliced ? state_instance(state, device, index) : NULL;
-    return give_handle(__func__, found, instance);
-}
-
-EXPORT int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(void *instance, void **handle)
-{
-    struct state *state;
-    struct section *section;
-    int error = call_device(__func__, instance, &state, &section);
-    if (error != 0)
-        return error;
-    return give_handle(__func__, state_parent(state, section), handle);
-}
-
-EXPORT int nvmlDeviceIsMigDeviceHandle(void *handle, unsigned int *is_instance)
-{
-    struct state *state;
-    struct section *section;
-    int error = call_device(__func__, handle, &state, &section);
-    if (error != 0)
-        return error;
-    *is_instance = strcmp(section->kind, "mig") == 0;
-    call_end();
-    return SUCCESS;
-}
-
-PLAIN_CALL_WITH_KEY(nvmlDeviceGetGpuInstanceId, "gpu_instance_id")
-PLAIN_CALL_WITH_KEY(nvmlDeviceGetComputeInstanceId, "compute_instance_id")
+/* Whether it is a whole card, one given to a virtual machine, or a part of one. */
+PLAIN_CALL_WITH_KEY(nvmlDeviceGetVirtualizationMode, "virtualization")

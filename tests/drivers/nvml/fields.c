@@ -31,20 +31,27 @@ typedef struct {
     value_t value;
 } field_t;
 
+/* What the scope of an item means: nothing, the sum of all links (which alone has a value), or whose
+ * power it is: that of the GPU, or of the module that it shares with a processor. */
+enum scope { NO_SCOPE, SUM_OF_LINKS, GPU_OR_MODULE };
+
 static const struct {
     uint32_t field;
     const char *key;
     enum value_type type;
-    bool sums_links; /* has a value for all links together alone */
+    enum scope scope;
 } FIELDS[] = {
-    {74, "violation_power_ns", ULONG_LONG, false},
-    {75, "violation_thermal_ns", ULONG_LONG, false},
-    {82, "memory_temperature", UINT, false},
-    {83, "energy_mj", ULONG_LONG, false},
-    {138, "nvlink_transmit_kib", ULONG_LONG, true},
-    {139, "nvlink_receive_kib", ULONG_LONG, true},
-    {197, "pcie_transmit_bytes", ULONG_LONG, false},
-    {198, "pcie_receive_bytes", ULONG_LONG, false},
+    {74, "violation_power_ns", ULONG_LONG, NO_SCOPE},
+    {75, "violation_thermal_ns", ULONG_LONG, NO_SCOPE},
+    {82, "memory_temperature", UINT, NO_SCOPE},
+    {138, "nvlink_transmit_kib", ULONG_LONG, SUM_OF_LINKS},
+    {139, "nvlink_receive_kib", ULONG_LONG, SUM_OF_LINKS},
+    {185, "power_mw", UINT, GPU_OR_MODULE},
+    {190, "power_limit_mw", UINT, GPU_OR_MODULE},
+    {191, "energy_mj", ULONG_LONG, GPU_OR_MODULE},
+    {197, "pcie_transmit_bytes", ULONG_LONG, NO_SCOPE},
+    {198, "pcie_receive_bytes", ULONG_LONG, NO_SCOPE},
+    {230, "recovery_action", UINT, NO_SCOPE},
 };
 
 static enum value_type type_named(const char *name, enum value_type otherwise)
@@ -86,7 +93,7 @@ static void store(field_t *item, enum value_type type, unsigned long long number
 
 static int answer(const struct section *device, field_t *item)
 {
-    char key[64];
+    char key[64], place[64];
     snprintf(key, sizeof(key), "field_error.%u", item->field);
     const char *error = section_text(device, key);
     if (error != NULL)
@@ -95,12 +102,16 @@ static int answer(const struct section *device, field_t *item)
         if (FIELDS[i].field != item->field)
             continue;
         unsigned long long number;
-        if (FIELDS[i].sums_links && item->scope != EVERY_LINK)
+        if (FIELDS[i].scope == SUM_OF_LINKS && item->scope != EVERY_LINK)
             return INVALID_ARGUMENT;
-        if (!section_number(device, FIELDS[i].key, &number))
+        if (FIELDS[i].scope == GPU_OR_MODULE && item->scope > 1)
+            return NOT_SUPPORTED;
+        bool of_module = FIELDS[i].scope == GPU_OR_MODULE && item->scope == 1;
+        snprintf(place, sizeof(place), "%s%s", of_module ? "module_" : "", FIELDS[i].key);
+        if (!section_number(device, place, &number))
             return NOT_SUPPORTED;
         snprintf(key, sizeof(key), "field_type.%u", item->field);
-        double real = section_real(device, FIELDS[i].key, 0);
+        double real = section_real(device, place, 0);
         store(item, type_named(section_text(device, key), FIELDS[i].type), number, real);
         snprintf(key, sizeof(key), "field_value_type.%u", item->field);
         item->value_type = (uint32_t)section_real(device, key, item->value_type);

@@ -33,12 +33,6 @@ typedef struct {
     unsigned long long reference_time, violation_time;
 } violation_t;
 
-typedef struct {
-    unsigned int pid;
-    unsigned long long memory;
-    unsigned int gpu_instance, compute_instance;
-} process_t;
-
 EXPORT int nvmlDeviceGetUtilizationRates(void *handle, utilization_t *utilization)
 {
     struct state *state;
@@ -145,13 +139,43 @@ EXPORT int nvmlDeviceGetTemperatureThreshold(void *handle, unsigned int which, u
     return which <= 1 ? one_number(__func__, handle, key, limit) : NOT_SUPPORTED;
 }
 
-PLAIN_CALL_WITH_KEY(nvmlDeviceGetPowerUsage, "power_mw")
-PLAIN_CALL_WITH_KEY(nvmlDeviceGetEnforcedPowerLimit, "power_limit_mw")
-PLAIN_CALL_WITH_KEY(nvmlDeviceGetPowerManagementLimit, "power_limit_mw")
+/* These three do not say whose power it is. Where a card is one module with a processor, they mean
+ * the module. */
+static int power_of(const char *function, void *handle, const char *key, const char *of_module,
+                    unsigned long long *value)
+{
+    struct state *state;
+    struct section *device;
+    int error = call_device(function, handle, &state, &device);
+    if (error != 0)
+        return error;
+    bool known = section_number(device, of_module, value) || section_number(device, key, value);
+    call_end();
+    return known ? SUCCESS : NOT_SUPPORTED;
+}
+
+static int milliwatts(const char *function, void *handle, const char *key, const char *of_module,
+                      unsigned int *value)
+{
+    unsigned long long found = 0;
+    int error = power_of(function, handle, key, of_module, &found);
+    *value = (unsigned int)found;
+    return error;
+}
+
+EXPORT int nvmlDeviceGetPowerUsage(void *handle, unsigned int *power)
+{
+    return milliwatts(__func__, handle, "power_mw", "module_power_mw", power);
+}
+
+EXPORT int nvmlDeviceGetEnforcedPowerLimit(void *handle, unsigned int *limit)
+{
+    return milliwatts(__func__, handle, "power_limit_mw", "module_power_limit_mw", limit);
+}
 
 EXPORT int nvmlDeviceGetTotalEnergyConsumption(void *handle, unsigned long long *energy)
 {
-    return one_counter(__func__, handle, "energy_mj", energy);
+    return power_of(__func__, handle, "energy_mj", "module_energy_mj", energy);
 }
 
 EXPORT int nvmlDeviceGetClockInfo(void *handle, unsigned int which, unsigned int *clock)
@@ -183,54 +207,3 @@ EXPORT int nvmlDeviceGetTotalEccErrors(void *handle, unsigned int type, unsigned
     (void)counter;
     return one_counter(__func__, handle, type == 1 ? "ecc_uncorrected" : "ecc_corrected", errors);
 }
-
-/* Reads "PID:BYTES PID:none ..." into at most `room` records; the number that there are. */
-static unsigned int parse_processes(const char *text, process_t *processes, unsigned int room)
-{
-    unsigned int found = 0;
-    unsigned long long pid;
-    char memory[32];
-    int length;
-    while (sscanf(text, "%llu:%31s%n", &pid, memory, &length) == 2) {
-        if (found < room) {
-            process_t *process = &processes[found];
-            process->pid = (unsigned int)pid;
-            unsigned long long bytes;
-            process->memory = sscanf(memory, "%llu", &bytes) == 1 ? bytes : ~0ULL;
-            process->gpu_instance = process->compute_instance = ~0u;
-        }
-        found++;
-        text += length;
-    }
-    return found;
-}
-
-static int processes_of(const char *function, void *handle, const char *key, unsigned int *count,
-                        process_t *processes)
-{
-    struct state *state;
-    struct section *device;
-    int error = call_device(function, handle, &state, &device);
-    if (error != 0)
-        return error;
-    const char *text = section_text(device, key);
-    unsigned int room = processes != NULL ? *count : 0;
-    if (text != NULL)
-        *count = parse_processes(text, processes, room);
-    call_end();
-    if (text == NULL)
-        return NOT_SUPPORTED;
-    return *count > room ? INSUFFICIENT_SIZE : SUCCESS;
-}
-
-#define PROCESS_CALL(function, key) \
-    EXPORT int function(void *handle, unsigned int *count, process_t *processes) \
-    { \
-        return processes_of(__func__, handle, key, count, processes); \
-    }
-
-PROCESS_CALL(nvmlDeviceGetComputeRunningProcesses_v2, "processes_compute")
-PROCESS_CALL(nvmlDeviceGetComputeRunningProcesses_v3, "processes_compute")
-PROCESS_CALL(nvmlDeviceGetGraphicsRunningProcesses_v2, "processes_graphics")
-PROCESS_CALL(nvmlDeviceGetGraphicsRunningProcesses_v3, "processes_graphics")
-PROCESS_CALL(nvmlDeviceGetMPSComputeRunningProcesses_v3, "processes_mps")

@@ -55,8 +55,32 @@ HEALTHY: Mapping[str, Value] = {
     "processes_compute": "",
     "processes_graphics": "",
     "processes_mps": "",
+    "event_types": 0xFF0F,
+    "recovery_action": 0,
 }
-"""A card in good health under half load; its counters come from `FakeNvml.device`."""
+"""A card in good health under half load, without GPM as one that a virtual machine was given; its
+counters come from `FakeNvml.device`."""
+
+GPM: Mapping[str, Value] = {
+    "gpm": 1,
+    "gpm.1": 45.5,
+    "gpm.2": 40.25,
+    "gpm.3": 30.5,
+    "gpm.5": 20.125,
+    "gpm.10": 35.75,
+    "gpm.20": 100,
+    "gpm.21": 200,
+    "gpm.60": 300,
+    "gpm.61": 400,
+}
+"""What makes a card one of Hopper or later; an instance needs the metrics of its own, not ``gpm``.
+
+They are graphics, SM activity, SM occupancy, tensor, DRAM, PCIe sent and received, NVLink received
+and sent, the last four in MiB a second.
+"""
+
+XID_EVENT = 8
+ECC_EVENT = 2
 
 
 def build(folder: Path, *, without: Sequence[str] = ()) -> Path:
@@ -123,6 +147,19 @@ class FakeNvml:
         """Add a MIG instance to a device; its ``mig_mode`` must be 1 for it to show."""
         self._instances.setdefault(parent, {})[uuid] = dict(values)
         return self
+
+    def repartition(self, parent: str, *uuids: str, **values: Value) -> Self:
+        """Replace all MIG instances of a device by these, which get the handles of the old ones."""
+        self._instances[parent] = {
+            uuid: {"handle": f"{parent} {place}", "gpu_instance_id": place, **values}
+            for place, uuid in enumerate(uuids, start=1)
+        }
+        return self
+
+    def event(self, uuid: str, data: int = 0, *, kind: int = XID_EVENT) -> Self:
+        """Let something happen on a card: an XID of this number, or another kind of event."""
+        before = self._section(uuid).get("events") or ""
+        return self.set(uuid, events=f"{before} {kind}:{data}".strip())
 
     def set(self, uuid: str, values: Mapping[str, Value] | None = None, **more: Value) -> Self:
         """Change keys of a device or an instance."""

@@ -4,6 +4,15 @@
 
 #include "calls.h"
 
+int give_handle(const char *function, struct state *state, struct section *device, void **handle)
+{
+    int error = device == NULL ? NOT_FOUND : lookup_error(state, device, function);
+    if (error == 0)
+        *handle = handle_of(device);
+    call_end();
+    return error;
+}
+
 int device_text(const char *function, void *handle, const char *key, char *text,
                        unsigned int length)
 {

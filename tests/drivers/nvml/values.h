@@ -1,18 +1,25 @@
-/* Plain getters: one key of a device's section, as text or as a number. */
+/* Plain getters: one key of a device's section, as text or as a number; and handles. */
 #ifndef FAKE_NVML_VALUES_H
 #define FAKE_NVML_VALUES_H
+
+#include "state.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
 enum result {
     SUCCESS = 0,
+    UNINITIALIZED = 1,
     INVALID_ARGUMENT = 2,
     NOT_SUPPORTED = 3,
     NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7,
+    TIMEOUT = 10,
     GPU_IS_LOST = 15,
     ARGUMENT_VERSION_MISMATCH = 25,
 };
+
+/* Ends the call: the handle of a device that may be NULL, or its error. */
+int give_handle(const char *function, struct state *state, struct section *device, void **handle);
 
 int device_text(const char *function, void *handle, const char *key, char *text,
                 unsigned int length);
