@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ import typer
 from accelscale.cli import top
 from accelscale.cli.options import AsJson, positive_seconds
 from accelscale.cli.top import Watched
+from accelscale.lab.sources import SOURCES, Source, Wanted
 from accelscale_server.config import AgentConfig, ScalerConfig, ServeConfig, load
 
 _EXTRA_MODULES = frozenset(
@@ -56,6 +58,7 @@ def register(app: typer.Typer) -> None:
     app.command()(poll)
     app.command()(explain)
     top.watching_scaler = _watching_scaler
+    SOURCES.update(agent=_agents_to_record, scaler=_scaler_to_record)
 
 
 def serve(**flags: Any) -> None:
@@ -199,6 +202,28 @@ def _watching_scaler(address: str) -> Iterator[Watched]:
 
         with watching_fleet(polling.target(address)) as view:
             yield view
+
+
+@contextmanager
+def _agents_to_record(addresses: str, wanted: Wanted, stop: threading.Event) -> Iterator[Source]:
+    """What agents read, for ``record``."""
+    _quieten_grpc()
+    with _server_extra("record --from"):
+        from accelscale_server import recording_sources
+
+        with recording_sources.agents(addresses, wanted, stop) as source:
+            yield source
+
+
+@contextmanager
+def _scaler_to_record(address: str, wanted: Wanted, stop: threading.Event) -> Iterator[Source]:
+    """The fleet of a scaler, for ``record``."""
+    _quieten_grpc()
+    with _server_extra("record --from"):
+        from accelscale_server import recording_sources
+
+        with recording_sources.scaler(address, wanted, stop) as source:
+            yield source
 
 
 @contextmanager

@@ -64,7 +64,8 @@ def record(
         typer.Option(
             "--from",
             metavar="ADDRESS",
-            help="Record what another process reads (agent:HOST:PORT). [default: this machine]",
+            help="Record what others read: agent:HOST:PORT (several with commas between them) or"
+            " scaler:HOST:PORT. [default: this machine]",
             show_default=False,
         ),
     ] = None,

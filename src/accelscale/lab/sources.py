@@ -1,7 +1,8 @@
 """Where snapshots to be recorded come from: this machine, or what another package registers.
 
 A source yields an `Observed` after every pass, until it is told to stop. Its times are on the
-monotonic clock of this process; one that hears from another machine translates them.
+monotonic clock of this process; one that hears from another machine translates them. This module
+stays cheap to import, for the server adds its sources whenever the command line starts.
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 from attrs import field, frozen
 
 from accelscale.errors import NotFoundError
 from accelscale.metrics import METRICS
-from accelscale.model import Snapshot
-from accelscale.monitor import Monitor
+
+if TYPE_CHECKING:
+    from accelscale.model import Snapshot
+    from accelscale.monitor import Monitor
 
 
 @frozen
