@@ -182,16 +182,13 @@ def _faults(kubeconfig: Path | None) -> Iterator[None]:
     """Whatever is wrong with what the user wrote, as a ConfigurationError."""
     try:
         yield
+        return
     except KeyError as error:
         problem = f"lacks {error}"
-    except (ConfigError, httpx2.InvalidURL, OSError, TypeError, ValueError) as error:
-        problem = f"cannot be used: {error}"
-    except Exception as error:
-        if type(error).__module__.partition(".")[0] != "yaml":
-            raise
-        problem = "is no YAML"
-    else:
-        return
+    except (AttributeError, TypeError):
+        problem = "is no kubeconfig"
+    except Exception as error:  # noqa: BLE001 - lightkube passes on what YAML, TLS and files raise
+        problem = f"cannot be used: {' '.join(str(error).split())}"
     value = None if kubeconfig is None else str(kubeconfig)
     if kubeconfig is None:
         problem = f"is not given, and the service account {problem}"

@@ -167,6 +167,11 @@ class ApiServerStandIn:
         open_ones = list(self._connections)
         return sorted(c.watching for c in open_ones if c.watching and not c.silent)
 
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._connections)
+
     def count(self, verb: str, plural: str = "") -> int:
         """How often this was asked."""
         asked = list(self.requests)
