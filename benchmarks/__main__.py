@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import calls, collection, footprint, freshness, replay, startup
+from benchmarks import calls, collection, fleet, footprint, freshness, plugins, replay, startup
 
 BENCHMARKS = {
     "calls": calls.run,
     "collection": collection.run,
+    "fleet": fleet.run,
     "footprint": footprint.run,
     "freshness": freshness.run,
     "plugins": plugins.run,
