@@ -36,7 +36,7 @@ GRACE = 3.0
 """Seconds that a message may be late before the connection counts as dead."""
 
 SOON = 0.02
-BETWEEN_REQUESTS = 0.5
+BETWEEN_REQUESTS = 0.2
 """Seconds until a changed list of series is sent, and between two of them at least."""
 
 FIRST_PAUSE = 0.5
