@@ -20,6 +20,7 @@ from accelscale.cli.plugins import plugins
 from accelscale.cli.record import record
 from accelscale.cli.record_hardware import record_hardware
 from accelscale.cli.replay import replay
+from accelscale.cli.simulate import simulate
 from accelscale.cli.top import top
 from accelscale.errors import AccelscaleError
 
@@ -67,7 +68,17 @@ def _command() -> Any:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    for function in (devices, top, doctor, plugins, check, record, replay, record_hardware):
+    for function in (
+        devices,
+        top,
+        doctor,
+        plugins,
+        check,
+        record,
+        replay,
+        simulate,
+        record_hardware,
+    ):
         app.command()(function)
     group = typer.main.get_group(app)
     for entry_point in _command_entry_points():

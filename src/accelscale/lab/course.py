@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 from attrs import frozen
 
-from accelscale.hpa import Turn
+from accelscale.hpa import Controller, Turn
 from accelscale.lab.policy import Policy
 from accelscale.trigger import MetricType, Trigger
 
@@ -128,6 +128,14 @@ def summarize_course(course: Course) -> CourseSummary:
         reaction_median_seconds=reactions[len(reactions) // 2] if reactions else None,
         reaction_longest_seconds=reactions[-1] if reactions else None,
     )
+
+
+def scale_down_window(policy: Policy, controller: Controller) -> float:
+    """Seconds for which the HPA remembers what it asked for before it removes replicas."""
+    behavior = policy.scaled_object.behavior
+    if behavior is None:
+        return controller.downscale_stabilization
+    return behavior.resolved(controller).scale_down.stabilization_window
 
 
 def carried(trigger: Trigger, value: float | None, replicas: int) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from accelscale.lab.course import scale_down_window
 from accelscale.lab.replay import Replay
 from accelscale.lab.summary import Summary, fell_back, power_model, woke_by_itself
 
@@ -176,7 +177,4 @@ def _of_zero(replay: Replay, summary: Summary) -> Iterator[str]:
 
 
 def _scale_down_window(replay: Replay) -> float:
-    controller, behavior = replay.conditions.controller, replay.policy.scaled_object.behavior
-    if behavior is None:
-        return controller.downscale_stabilization
-    return behavior.resolved(controller).scale_down.stabilization_window
+    return scale_down_window(replay.policy, replay.conditions.controller)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import attrs
 
@@ -12,10 +12,21 @@ from accelscale.lab.recording import Recording
 from accelscale.lab.remarks import assumptions
 from accelscale.lab.replay import Conditions, Replay
 from accelscale.lab.summary import Summary
-from accelscale.lab.sweep import Outcome
+from accelscale.lab.sweep import Candidate, Outcome
 from accelscale.lab.wording import NOTHING, number, percent, quantity, spell
 
 Row: TypeAlias = Sequence[str]
+
+
+class Remarked(Protocol):
+    """An outcome of a comparison, with what must be said beside its figures."""
+
+    @property
+    def candidate(self) -> Candidate: ...
+    @property
+    def warnings(self) -> Sequence[str]: ...
+    @property
+    def assumptions(self) -> Sequence[str]: ...
 
 
 def labelled(summary: Summary) -> list[tuple[str, str]]:
@@ -142,12 +153,12 @@ def comparison_record(
     }
 
 
-def shared_assumptions(outcomes: Sequence[Outcome]) -> list[str]:
+def shared_assumptions(outcomes: Sequence[Remarked]) -> list[str]:
     """Each assumption of any of them, once."""
     return list(dict.fromkeys(text for one in outcomes for text in one.assumptions))
 
 
-def shared_warnings(outcomes: Sequence[Outcome]) -> list[str]:
+def shared_warnings(outcomes: Sequence[Remarked]) -> list[str]:
     """Each warning once, with the policies that it is about unless it is about all."""
     about: dict[str, list[str]] = {}
     for outcome in outcomes:
