@@ -24,7 +24,7 @@ from accelscale.lab.recording import (
     broken,
     merged_absences,
 )
-from accelscale.metrics import METRICS, Metric, max_age
+from accelscale.metrics import METRICS, Metric
 from accelscale.model import Device, Reason
 
 
@@ -194,18 +194,17 @@ class Gathering:
             notes=(*self.notes, *self._repairs()),
         )
 
-    def present_while_sampled(self) -> None:
-        """For files without an inventory: a device is there from its first to its last reading.
+    def present_from_first_sample(self) -> None:
+        """For files without an inventory: a device is there from its first reading to the end.
 
-        Within that, silence is a gap, not an absence of the device.
+        A series that stops may be a lost card, which is silent and not away: taken for a smaller
+        fleet it would ask for fewer replicas.
         """
-        bounds: dict[str, tuple[float, float]] = {}
+        firsts: dict[str, float] = {}
         for (device_id, _), rows in self._rows.items():
-            first, last = bounds.get(device_id, (math.inf, -math.inf))
-            bounds[device_id] = (min(first, rows.times[0]), max(last, rows.times[-1]))
-        slack = max_age(self.step())
-        for device_id, (first, last) in bounds.items():
-            self._spans[device_id] = [Span(first, min(last + slack, self._last))]
+            firsts[device_id] = min(firsts.get(device_id, math.inf), rows.times[0])
+        for device_id, first in firsts.items():
+            self._spans[device_id] = [Span(first, self._last)]
 
     def _problem(self, key: Key, time: float, value: float) -> tuple[str, str] | None:
         """What is wrong with a sample: its kind, and the sentence."""

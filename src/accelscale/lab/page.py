@@ -49,13 +49,18 @@ def render(page: Page) -> str:
         ranking=_ranking(page.ranking),
         charts="".join(
             f"<h2>{html.escape(chart['title'])} <small>{html.escape(chart['unit'])}</small></h2>"
-            f'<div class="chart" id="chart{number}"></div>'
+            f'<div class="chart{_height(chart)}" id="chart{number}"></div>'
             for number, chart in enumerate(charts)
         ),
         assumptions=_list(page.assumptions),
         data=data,
         plotly=get_plotlyjs(),
     )
+
+
+def _height(chart: dict[str, Any]) -> str:
+    """Room for a legend of many lines."""
+    return " tall" if len(chart["traces"]) > 4 else ""
 
 
 def _charts(picture: Picture) -> list[dict[str, Any]]:
@@ -155,6 +160,7 @@ dd { margin: 0; font-size: 1.15rem; font-variant-numeric: tabular-nums; }
 ul { margin: 0.3rem 0; padding-left: 1.2rem; }
 li { margin: 0.25rem 0; overflow-wrap: anywhere; }
 .chart { width: 100%; height: 270px; overflow: hidden; }
+.tall { height: 360px; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: 0.3rem 0.6rem; border-bottom: 1px solid var(--line);

@@ -13,7 +13,7 @@ from enum import StrEnum
 from itertools import islice, pairwise
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 
 from accelscale.lab.course import Course, carried
 from accelscale.lab.recording import Floats
@@ -89,9 +89,10 @@ def comparison_of(outcomes: Sequence[Outcome]) -> Picture | None:
         return None
     replay = kept[0][1]
     lines = tuple(steps(name, Role.OTHER, one.changes(), one.seconds) for name, one in kept)
+    work = islice(_work_panels(replay), 1)
     panels = [
         Panel("Replicas, cheapest policies", "replicas", lines),
-        *islice(_work_panels(replay), 1),
+        *(evolve(panel, title=f"{panel.title} under {kept[0][0]}") for panel in work),
     ]
     start = replay.recording.start
     return Picture("Comparison", start, replay.seconds, tuple(panels))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,8 @@ from matplotlib.ticker import MaxNLocator
 from accelscale.lab.pictures import Line, Panel, Picture, Role
 
 WIDTH_INCHES = 11.0
-PANEL_INCHES = 2.5
+PANEL_INCHES = 2.7
+LETTERS_ABREAST = 130
 
 COLOURS = {
     Role.LOAD: "#1f6fb2",
@@ -57,7 +59,6 @@ def _draw(panel: Panel, axis: Axes, picture: Picture) -> None:
         axis.axvspan(
             *_as_dates([start, end], picture.start), color="#888888", alpha=0.25, lw=0, label=label
         )
-    axis.set_title(panel.title, loc="left")
     axis.set_ylabel(panel.unit)
     axis.set_ylim(bottom=min(0.0, axis.get_ylim()[0]))
     axis.set_xlim(*_as_dates([0.0, picture.seconds], picture.start))
@@ -65,10 +66,25 @@ def _draw(panel: Panel, axis: Axes, picture: Picture) -> None:
     axis.spines[["top", "right"]].set_visible(False)
     if panel.unit == "replicas":
         axis.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
-    columns = 1 if max(len(line.name) for line in panel.lines) > 24 else len(panel.lines) + 1
+    _explain(panel, axis)
+
+
+def _explain(panel: Panel, axis: Axes) -> None:
+    """The legend in lines that fit over the axes, and the title over the legend."""
+    handles, names = axis.get_legend_handles_labels()
+    columns = max(1, min(len(names), LETTERS_ABREAST // (max(map(len, names)) + 6)))
+    lines = math.ceil(len(names) / columns)
     axis.legend(
-        loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=columns, frameon=False, fontsize=9
+        handles,
+        names,
+        loc="lower left",
+        bbox_to_anchor=(0.0, 1.0),
+        ncols=columns,
+        frameon=False,
+        fontsize=9,
+        borderaxespad=0.2,
     )
+    axis.set_title(panel.title, loc="left", pad=8 + 16 * lines)
 
 
 def _plot(line: Line, axis: Axes, start: float, number: int) -> None:

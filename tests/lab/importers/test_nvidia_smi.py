@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from accelscale.engine import evaluate
 from accelscale.errors import ConfigurationError
 from accelscale.lab.loading import load
 from accelscale.lab.recording import Recording
+from accelscale.lab.view import View
 from accelscale.model import Reason
+from accelscale.trigger import parse_trigger
 
 HEAD = (
     "timestamp, uuid, name, pci.bus_id, utilization.gpu [%], memory.used [MiB], memory.total [MiB],"
@@ -153,3 +156,17 @@ def test_a_card_that_comes_later_is_there_from_then_on(tmp_path: Path) -> None:
     found = read(tmp_path, HEAD + "".join(rows))
     assert found.spans_of("GPU-second")[0].start == 20.0
     assert found.spans_of(UUID)[0].end == 29.0
+
+
+def test_a_card_whose_rows_stop_is_silent_and_not_away(tmp_path: Path) -> None:
+    rows = [row(s) + (row(s, uuid="GPU-lost") if s < 20 else "") for s in range(50)]
+    found = read(tmp_path, HEAD + "".join(rows))
+    view = View(found, [10.0, 45.0])
+    trigger = parse_trigger({"metric": "utilization_percent", "threshold": "20"})
+    results = []
+    for index, moment in enumerate((10.0, 45.0)):
+        snapshot = view.snapshot(index, trigger.wanted_series)
+        outcome = evaluate(trigger, snapshot, view.workload(trigger, moment), now=moment)
+        results.append((outcome.value, outcome.fill))
+    # 37 each; the silent one counts nothing, for the other alone asks for more.
+    assert results == [(74.0, "none"), (40.0, "no change")]

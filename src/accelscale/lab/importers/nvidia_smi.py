@@ -105,7 +105,7 @@ def read(path: Path, reading: Reading) -> Recording:
             _take(gathering, columns, row, device.id, time, where)
     if start is None:
         raise broken(path.name, "holds no row below its header")
-    gathering.present_while_sampled()
+    gathering.present_from_first_sample()
     return gathering.finish(start, origin=path.name)
 
 

@@ -64,7 +64,7 @@ def gather(
         raise broken(name, f"holds no series that can be used: {known}")
     if unknown:
         gathering.notes.append(f"{name}: left out {'; '.join(unknown)}")
-    gathering.present_while_sampled()
+    gathering.present_from_first_sample()
     _hold(gathering, held)
     return gathering.finish(first, origin=name)
 
