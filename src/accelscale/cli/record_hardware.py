@@ -1,4 +1,4 @@
-"""``accelscale record-hardware``: save what backends read here, for tests elsewhere."""
+"""``accelscale record-hardware``: recordings of what backends read, without serial numbers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def record_hardware(
         ),
     ] = 60.0,
 ) -> None:
-    """Save what backends read here, without serial numbers, so that tests can replay it."""
+    """Save what backends read here, for tests elsewhere."""
     from accelscale.plugins import load_plugins
     from accelscale.testing.recording import record
 
