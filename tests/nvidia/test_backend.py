@@ -19,7 +19,7 @@ from accelscale.model import Failure, Reason
 from accelscale.nvidia import accelscale_register_backends
 from accelscale.nvidia.backend import NvidiaBackend
 from accelscale.nvidia.gpm import SOURCES
-from drivers.nvml.state import FakeNvml
+from drivers.nvml.state import GPM, FakeNvml
 
 NEEDS_GPM = set(SOURCES) - {"utilization_percent", "memory_bandwidth_utilization_percent"}
 
@@ -243,6 +243,43 @@ class TestDriverAsAWhole:
         fake_nvml.fail(None, "nvmlDeviceGetUtilizationRates")
         fake_nvml.library(shut_down_by_others=1).write()  # the first init, which only seemed gone
         assert loads(backend) == {A: 10.0, B: 90.0}
+
+    @pytest.mark.parametrize(
+        "function",
+        [
+            "nvmlDeviceGetMigMode",
+            "nvmlDeviceGetMaxMigDeviceCount",
+            "nvmlDeviceGetMigDeviceHandleByIndex",
+            "nvmlDeviceGetVirtualizationMode",
+            "nvmlDeviceGetFieldValues",
+            "nvmlDeviceGetSupportedEventTypes",
+            "nvmlDeviceRegisterEvents",
+            "nvmlGpmQueryDeviceSupport",
+            "nvmlGpmSampleAlloc",
+            "nvmlGpmSampleGet",
+            "nvmlGpmMigSampleGet",
+            "nvmlDeviceGetMemoryInfo_v2",
+            "nvmlDeviceGetComputeRunningProcesses_v3",
+            "nvmlDeviceGetProcessUtilization",
+        ],
+    )
+    def test_wherever_it_shows_it_spoils_no_reading(
+        self, function: str, fake_nvml: FakeNvml, backend: NvidiaBackend
+    ) -> None:
+        fake_nvml.device(A, processes_compute="10:1", process_utilization="10:1:1", **GPM)
+        fake_nvml.device(B, mig_mode=1, gpm=1)
+        fake_nvml.repartition(B, "MIG-1", memory_total=10, memory_used=4, **GPM)
+        fake_nvml.fail("UNINITIALIZED", function, times=1).write()
+        backend.open()
+        devices = backend.devices()
+        assert [device.id for device in devices] == [A, B, "MIG-1"]
+        readings = list(backend.read(devices, tuple(backend.metrics)))
+        for reading, metric in zip(
+            readings, ["utilization_percent", "power_watts", "memory_used_bytes"], strict=True
+        ):
+            assert metric in {sample.metric for sample in reading.samples}
+        assert fake_nvml.calls()["initialised"] == 2
+        fake_nvml.library(shut_down_by_others=1).write()  # the first init, which only seemed gone
 
     def test_unknown_from_everything_is_an_error_that_only_a_restart_heals(
         self, fake_nvml: FakeNvml, backend: NvidiaBackend

@@ -154,6 +154,49 @@ class TestCount:
         backend.open()
         assert counts(backend) == {A: 1.0}
 
+    def test_a_card_that_its_handle_does_not_tell_is_known_by_its_uuid(
+        self, fake_nvml: FakeNvml, backend: NvidiaBackend
+    ) -> None:
+        """The event may name a handle that was given out before the card was lost."""
+        fake_nvml.device(A).write()
+        backend.open()
+        counts(backend)
+        (card,) = backend._listener._heard.values()
+        backend._listener._heard = {(0, 0): card}
+        fake_nvml.event(A, 94).write()
+        until(lambda: card.health.xid_errors == 1)
+
+    def test_an_event_of_nobody_is_logged(
+        self, fake_nvml: FakeNvml, backend: NvidiaBackend, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        fake_nvml.device(A).device(B).write()
+        backend.open()
+        counts(backend)
+        backend._listener._heard = {
+            life: card for life, card in backend._listener._heard.items() if card.id == B
+        }
+        fake_nvml.event(A, 94).write()
+        until(lambda: "a card that NVML does not name" in caplog.text)
+        fake_nvml.fail("UNKNOWN", "nvmlDeviceGetUUID").event(A, 95).write()
+        until(lambda: caplog.text.count("a card that NVML does not name") == 2)
+
+    def test_a_fault_of_ours_does_not_end_the_thread(
+        self,
+        fake_nvml: FakeNvml,
+        backend: NvidiaBackend,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        fake_nvml.device(A).write()
+        backend.open()
+        counts(backend)
+        with monkeypatch.context() as patch:
+            patch.delattr(events.Listener, "_hear")
+            fake_nvml.event(A, 94).write()
+            until(lambda: "hearing events of NVML failed" in caplog.text)
+        fake_nvml.event(A, 95).write()
+        until(lambda: counts(backend) == {A: 2.0})
+
 
 class TestNobodyListens:
     def test_a_driver_without_events_has_no_count(
@@ -271,8 +314,10 @@ class TestInterrupted:
         fake_nvml.device(A).write()
         backend.open()
         counts(backend)
+        devices = backend.devices()
         fake_nvml.library(shut_down_by_others=1).write()
-        until(lambda: counts(backend) == {A: 0.0})
+        (reading,) = backend.read(devices, ["utilization_percent", *XIDS])
+        assert [sample.value for sample in reading.samples] == [50.0, 0.0]
         fake_nvml.event(A, 94).write()
         until(lambda: counts(backend) == {A: 1.0})
 

@@ -261,15 +261,13 @@ class TestPair:
         self, fake_nvml: FakeNvml, readings: ReadingsOf
     ) -> None:
         fake_nvml.device(A, **GPM).write()
-        ended = time.monotonic() + 3.5 * gpm.LEAST_SECONDS
-        values = []
-        while time.monotonic() < ended:
+        values: list[float] = []
+        while len(values) < 3:
             found = outcome(readings()[A], "sm_activity_percent")
             if isinstance(found, float):
                 values.append(found)
             else:
                 assert found.reason is Reason.NO_PROGRESS
-        assert values
         assert set(values) == {40.25}
         assert fake_nvml.calls()["nvmlGpmSampleGet"] == len(values) + 1
 
@@ -446,8 +444,10 @@ class TestRates:
     ) -> None:
         fake_nvml.device(A, **GPM).write()
         found = self.snapshot_values(backend, readings)
-        assert found["pcie_receive_bytes_per_second"] == pytest.approx(2e6, rel=0.3)
-        assert found["interconnect_receive_bytes_per_second"] == pytest.approx(2e3 * 1024, rel=0.3)
+        for metric in RATES:
+            rate = found[metric]
+            assert rate is not None
+            assert 0 < rate < VALUES[metric] / 10, "GPM would give much more here"
 
     def test_from_gpm_where_counters_are_missing(
         self, fake_nvml: FakeNvml, backend: NvidiaBackend, readings: ReadingsOf

@@ -119,7 +119,9 @@ class TestCard:
         sliced(fake_nvml, "MIG-1")
         fake_nvml.fail("NO_PERMISSION", "nvmlDeviceGetMemoryInfo_v2", device=CARD).write()
         found = readings()
-        assert failure(found[CARD], "memory_used_bytes").reason is Reason.PERMISSION
+        forbidden = failure(found[CARD], "memory_used_bytes")
+        assert forbidden.reason is Reason.PERMISSION
+        assert "MIG is enabled" in forbidden.detail
         assert value(found[CARD], "temperature_celsius") == 45.0
         assert value(found["MIG-1"], "memory_used_bytes") == 4 * GIB
         assert value(found["MIG-1"], "memory_total_bytes") == 10 * GIB
@@ -419,6 +421,19 @@ class TestCutAnew:
         fake_nvml.fail("NOT_FOUND", "nvmlDeviceGetMigDeviceHandleByIndex", device="MIG-2").write()
         backend.open()
         assert ids(backend) == [CARD, "MIG-1", "MIG-3"]
+
+    def test_for_doctor_an_empty_place_is_no_fault(
+        self, fake_nvml: FakeNvml, backend: NvidiaBackend
+    ) -> None:
+        sliced(fake_nvml, "MIG-1").write()
+        tried = [
+            attempt
+            for attempt in backend.diagnose()
+            if attempt.call == "nvmlDeviceGetMigDeviceHandleByIndex"
+        ]
+        assert len(tried) == 7
+        assert all(attempt.ok for attempt in tried)
+        assert "NOT_FOUND" in tried[-1].result
 
     def test_one_that_this_container_was_not_given_is_not_ours(
         self, fake_nvml: FakeNvml, backend: NvidiaBackend

@@ -33,6 +33,9 @@ def absent(driver: Driver, card: Card, metric: str, error: CallError) -> Absent:
     if error.name in TOO_OLD:
         driver.note_missing(error)
         return Absent(error.reason, str(error), error.code, permanent=True)
+    if error.reason is Reason.PERMISSION and card.mig:
+        detail = f"MIG is enabled, and the card as a whole may be for privileged processes: {error}"
+        return Absent(error.reason, detail, error.code)
     if error.reason is not Reason.NOT_SUPPORTED:
         return Absent(error.reason, str(error), error.code)
     if card.mig:

@@ -131,7 +131,6 @@ class NvidiaBackend(Backend):
         try:
             self._driver.reopen()
             self._look()
-            self._listener.attend(self._cards.all())
         except CallError as error:
             raise self._failed(error) from error
         self._works()
@@ -219,15 +218,19 @@ class NvidiaBackend(Backend):
     def _look(self) -> None:
         generation = self._driver.generation
         try:
-            self._cards.look(self._driver)
+            self._look_once()
         except CallError as error:
             if not self._recover(error, generation):
                 raise
-            self._cards.look(self._driver)
+            self._look_once()
         if all(card.problem not in {Reason.LOST, Reason.ERROR} for card in self._cards.all()):
             self._backoff = Backoff()
         elif self._backoff.is_due(self._clock()) and self._restart():
-            self._cards.look(self._driver)
+            self._look_once()
+
+    def _look_once(self) -> None:
+        self._cards.look(self._driver)
+        self._listener.attend(self._cards.all())
 
     def _recover(self, error: CallError, generation: int) -> bool:
         """Initialise NVML anew after it failed as a whole; False where that cannot help."""
@@ -263,7 +266,7 @@ class NvidiaBackend(Backend):
         except CallError as error:
             if error.name != "UNINITIALIZED" or not self._recover(error, generation):
                 raise
-            self._cards.look(self._driver)
+            self._look_once()
             reading = self._read_found(device_id, metrics)
         self._works()
         return reading

@@ -102,7 +102,8 @@ def look_at_instances(driver: Driver, card: Card) -> None:
     errors: list[CallError] = []
     for index in range(_places(driver, card)):
         try:
-            handle = driver.call("nvmlDeviceGetMigDeviceHandleByIndex", card.handle, index)
+            call = "nvmlDeviceGetMigDeviceHandleByIndex"
+            handle = driver.call(call, card.handle, index, normal="NOT_FOUND")
             seen = _recognise(driver, card, handle, known)
             found[seen.id] = seen
         except CallError as error:
