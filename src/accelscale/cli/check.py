@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,7 +62,8 @@ def check(
     if unknown:
         raise typer.BadParameter(f"--ignore: no finding has the id {', '.join(unknown)}")
     conditions = Conditions(load_time, interval, _metrics_of_plugins)
-    report = checked(sources(files, sys.stdin.buffer), conditions).without(ignore or ())
+    stdin = sys.stdin.buffer if sys.stdin is not None else io.BytesIO()  # it may be closed
+    report = checked(sources(files, stdin), conditions).without(ignore or ())
     if as_json:
         print_json(report.record())
     elif as_sarif:
@@ -95,11 +97,11 @@ def _metrics_of_plugins() -> Mapping[str, Metric]:
 def _lines(report: Report) -> Iterator[str]:
     explained: set[str] = set()
     for finding in (*report.unusable, *report.findings):
-        yield _headline(finding)
+        yield _printable(_headline(finding))
         if finding.rule.id not in explained:  # the same words twice help nobody
             explained.add(finding.rule.id)
             yield f"    why: {finding.rule.explanation}"
-        yield f"    fix: {finding.fix}"
+        yield _printable(f"    fix: {finding.fix}")
     yield _summary(report)
 
 
@@ -107,6 +109,11 @@ def _headline(finding: Finding) -> str:
     place = f"{finding.file}:{finding.place.line}:{finding.place.column}"
     subject = f" ({finding.subject})" if finding.subject else ""
     return f"{place}: {finding.severity} {finding.rule.id} {finding.message}{subject}"
+
+
+def _printable(text: str) -> str:
+    """One line, and nothing in it that a terminal obeys: parts of it come from the file."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def _summary(report: Report) -> str:

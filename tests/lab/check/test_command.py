@@ -171,3 +171,28 @@ def test_help_says_what_it_takes() -> None:
     done = run("--help")
     assert done.returncode == 0
     assert "Usage: accelscale check [OPTIONS] " in done.stdout
+
+
+def test_what_a_file_says_cannot_steer_a_terminal() -> None:
+    content = text(CLEAN).replace("'70'", r'"\e[31m70\n80"')
+    done = run("-", stdin=content)
+    assert done.returncode == 1
+    assert "\x1b" not in done.stdout
+    assert [line for line in done.stdout.splitlines() if "AS101" in line]
+
+
+def test_very_long_values_are_cut() -> None:
+    done = run("-", stdin=text(scaled_object(trigger(threshold="x" * 100_000))))
+    assert done.returncode == 1
+    assert len(done.stdout) < 2000
+
+
+def test_a_closed_standard_input_is_an_empty_one() -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"exec '{sys.executable}' -m accelscale check - <&-"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (2, "")
+    assert "standard input is empty" in done.stdout

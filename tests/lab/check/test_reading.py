@@ -187,3 +187,16 @@ def test_findings_come_by_file_and_line() -> None:
         ("z.yaml", "AS502"),
         ("a.yaml", "AS501"),
     ]
+
+
+def test_thousands_of_objects_in_one_file_are_looked_at_each() -> None:
+    one = text(scaled_object(maxReplicaCount=None))
+    many = "".join(one.replace("name: server", f"name: server-{n}") + "---\n" for n in range(2000))
+    report = check([Source("many.yaml", many)])
+    assert (report.objects, len(report.findings)) == (2000, 2000)
+    assert report.findings[-1].place.line > 30_000
+
+
+def test_a_file_of_bad_documents_is_given_up() -> None:
+    report = check([Source("a.yaml", "a: [\n---\n" * 5000)])
+    assert [each.rule.id for each in report.unusable] == ["AS002"] * 100 + ["AS004"]

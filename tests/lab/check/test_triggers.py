@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelscale.trigger import KEYS
@@ -56,7 +56,7 @@ def test_triggers_of_others_are_none_of_ours(other: Mapping[str, Any]) -> None:
 
 CASES: list[tuple[str, Mapping[str, Any], str, str]] = [
     ("AS101", trigger(threshold="80%"), "metadata.threshold", "threshold='80%': must be a plain"),
-    ("AS101", trigger(threshold=None), "", "threshold: is required"),
+    ("AS101", trigger(threshold=None), "metadata", "threshold: is required"),
     ("AS101", trigger(gpuIndex="0"), "metadata.gpuIndex", "did you mean devices?"),
     ("AS101", trigger(metric="gpu_utilization"), "metadata.metric", "utilization_percent?"),
     ("AS101", trigger(threshold="120"), "metadata.threshold", "the most that utilization"),
@@ -84,8 +84,7 @@ def test_faults_of_a_trigger_are_told_where_they_stand(
     rule: str, own: Mapping[str, Any], path: str, words: str
 ) -> None:
     found = checked(scaled_object(own)).findings
-    at = "spec.triggers[0]" + (f".{path}" if path else "")
-    assert [(each.rule.id, each.path) for each in found] == [(rule, at)]
+    assert [(each.rule.id, each.path) for each in found] == [(rule, f"spec.triggers[0].{path}")]
     assert words in found[0].message
 
 
@@ -114,6 +113,9 @@ def test_a_missing_metadata_is_a_missing_field() -> None:
     report = checked(scaled_object(trigger(), own))
     assert ids(report) == ["AS103"]
     assert report.findings[0].path == "spec.triggers[1]"
+    assert ids(checked(scaled_object({"type": "external"}))) == ["AS103"]
+    empty = checked(scaled_object({"type": "external", "metadata": {}}))
+    assert sorted(ids(empty)) == ["AS101", "AS101", "AS110"]
 
 
 @pytest.mark.parametrize(
@@ -153,6 +155,7 @@ VALUES = st.one_of(
 )
 
 
+@settings(deadline=None, max_examples=60)
 @given(
     st.dictionaries(st.sampled_from([*KEYS, "scalerAddress", "x", "thresholdFromEnv"]), VALUES),
     st.dictionaries(

@@ -38,6 +38,8 @@ CLEAN: dict[str, Any] = {
     },
 }
 
+ZERO: dict[str, Any] = {"minReplicaCount": 0}
+
 
 def changed(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
     """The base with the change merged in; None takes a key out."""
@@ -61,6 +63,16 @@ def scaled_object(*triggers: Mapping[str, Any], **spec: Any) -> dict[str, Any]:
     """The clean object with other fields and triggers."""
     own = {"triggers": list(triggers)} if triggers else {}
     return changed(CLEAN, {"spec": {**own, **spec}})
+
+
+def behavior(**directions: Any) -> dict[str, Any]:
+    """The part ``advanced`` with a behaviour of the HPA."""
+    return {"horizontalPodAutoscalerConfig": {"behavior": directions}}
+
+
+def formula(**modifiers: Any) -> dict[str, Any]:
+    """The part ``advanced`` with a formula."""
+    return {"scalingModifiers": {"formula": "max(gpu, 1)", "target": "70", **modifiers}}
 
 
 def scaled_job(*triggers: Mapping[str, Any], **spec: Any) -> dict[str, Any]:

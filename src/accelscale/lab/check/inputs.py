@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from attrs import frozen
 
-LARGEST = 64 * 2**20
+LARGEST = 32 * 2**20
 """Bytes of one file that are read; the largest object that a cluster stores has 1.5 MiB."""
 
 SUFFIXES = (".yaml", ".yml", ".json")

@@ -6,17 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from accelscale.lab.check.findings import Hit, Rule, Severity, spelt
-from accelscale.lab.check.manifests import Manifest
+from accelscale.lab.check.neighbours import target_of
 from accelscale.lab.check.subject import Subject, Trap
 from accelscale.trigger import MetricType
-
-DEFAULT_TARGET_KIND = "Deployment"
-
-
-def target_of(manifest: Manifest) -> tuple[str, str]:
-    """Kind and name of what it scales."""
-    reference = manifest.spec.mapping("scaleTargetRef")
-    return reference.text("kind") or DEFAULT_TARGET_KIND, reference.text("name")
 
 
 def _no_maximum(subject: Subject) -> Iterator[Hit]:
@@ -34,21 +26,15 @@ def _fallback_to_zero(subject: Subject) -> Iterator[Hit]:
 
 def _second_autoscaler(subject: Subject) -> Iterator[Hit]:
     manifest = subject.manifest
-    if manifest.is_job:
+    kind, name = target_of(manifest)
+    if manifest.is_job or not name:
         return
-    target = target_of(manifest)
-    kind, name = target
     path = ("spec", "scaleTargetRef", "name")
-    for sibling in subject.siblings:
-        if sibling.is_job or not name or sibling.name == manifest.name:
-            continue
-        if target_of(sibling) == target:
-            yield Hit(f"{kind} {name} is scaled by {sibling.title} too", path)
-    if manifest.annotation("scaledobject.keda.sh/transfer-hpa-ownership") == "true":
-        return
-    for autoscaler in subject.autoscalers:
-        if name and autoscaler.target == target:
-            yield Hit(f"{kind} {name} is scaled by the HPA {autoscaler.name} too", path)
+    if subject.sibling is not None:
+        yield Hit(f"{kind} {name} is scaled by {subject.sibling.title} too", path)
+    transfer = manifest.annotation("scaledobject.keda.sh/transfer-hpa-ownership")
+    if subject.autoscaler is not None and transfer != "true":
+        yield Hit(f"{kind} {name} is scaled by the HPA {subject.autoscaler.name} too", path)
 
 
 def _replicas_in_workload(subject: Subject) -> Iterator[Hit]:

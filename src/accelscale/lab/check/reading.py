@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from attrs import Factory, define
 
@@ -49,15 +49,19 @@ EXCESSIVE = Rule(
 )
 RULES = (UNREADABLE, NOT_YAML, TEMPLATE, EXCESSIVE)
 
+MOST_UNREADABLE = 100
+"""Documents of one file; whoever has more of them has another problem."""
+
 _WANTED = re.compile(r"Scaled(?:Object|Job)|HorizontalPodAutoscaler|containers")
 _ACTION = re.compile(
     r"\{\{-?\s*(?:/\*|[.$(]|(?:if|else|end|range|with|define|template|include|block|tpl|toYaml"
     r"|quote|squote|default|required|printf|not|eq|and|or|int|lower|trunc|nindent)\b)"
 )
 _CONTROL = re.compile(
-    r"^\s*\{\{-?\s*(?:/\*|(?:if|else|end|range|with|define|include|template)\b|\$\w+\s*:?=)",
-    re.MULTILINE,
+    r"\s*\{\{-?\s*(?:/\*|(?:if|else|end|range|with|define|include|template)\b|\$\w+\s*:?=)"
 )
+CONTROL_REACH = 50
+"""Lines from the fault within which a line of control says that this is a template."""
 
 
 @define
@@ -89,9 +93,15 @@ def read(sources: Iterable[Source]) -> Inputs:
 def _read(source: Source, inputs: Inputs) -> None:
     roots: list[Node] = []
     unreadable: list[Finding] = []
+    lines: list[str] = []
     for document in documents(source.text, _WANTED):
         if isinstance(document, Unreadable):
-            unreadable.append(_told(document, source))
+            lines = lines or source.text.splitlines()
+            unreadable.append(_told(document, source, lines))
+            if len(unreadable) == MOST_UNREADABLE:
+                message = f"{MOST_UNREADABLE} documents cannot be read, and the rest was not tried"
+                unreadable.append(_finding(EXCESSIVE, message, source, unreadable[-1].place))
+                break
         else:
             roots.append(document)
     templates = [each for each in unreadable if each.rule is TEMPLATE]
@@ -123,11 +133,11 @@ def _note(node: Mapping, source: Source, inputs: Inputs) -> None:
         inputs.workloads.append(workload)
 
 
-def _told(document: Unreadable, source: Source) -> Finding:
+def _told(document: Unreadable, source: Source, lines: Sequence[str]) -> Finding:
     place = Place(document.line, document.column, document.line, document.column + 1)
     if document.excessive:
         return _finding(EXCESSIVE, document.problem, source, place)
-    action = _action_near(source.text, document.line)
+    action = _action_near(lines, document.line)
     if action is not None:
         text, line, column = action
         place = Place(line, column, line, column + len(text))
@@ -136,24 +146,23 @@ def _told(document: Unreadable, source: Source) -> Finding:
     return _finding(NOT_YAML, document.problem, source, place)
 
 
-def _action_near(text: str, line: int) -> tuple[str, int, int] | None:
-    """A template's action that may be why the text is no YAML: at that line, or one of control.
+def _action_near(lines: Sequence[str], line: int) -> tuple[str, int, int] | None:
+    """A template's action that may be why the text is no YAML: near that line, or one of control.
 
     The text of a rendered ConfigMap may hold actions too, of alerts for example; they do no harm.
     """
-    lines = text.splitlines()
     for number in (line, line - 1, line + 1):
         if 0 < number <= len(lines):
             match = _ACTION.search(lines[number - 1])
             if match is not None:
                 return _whole_action(lines[number - 1], match.start()), number, match.start() + 1
-    control = _CONTROL.search(text)
-    if control is None:
-        return None
-    start = text.index("{{", control.start())
-    number = text.count("\n", 0, start) + 1
-    column = start - text.rfind("\n", 0, start)
-    return _whole_action(text[start : start + 200], 0), number, column
+    above = range(max(line - CONTROL_REACH, 0), min(line + CONTROL_REACH, len(lines)))
+    for index in above:
+        match = _CONTROL.match(lines[index])
+        if match is not None:
+            start = lines[index].index("{{")
+            return _whole_action(lines[index], start), index + 1, start + 1
+    return None
 
 
 def _whole_action(line: str, start: int) -> str:

@@ -34,8 +34,8 @@ class Conditions:
 class Subject:
     """One ScaledObject or ScaledJob with at least one trigger of accelscale.
 
-    ``others`` are the triggers of other scalers. ``siblings`` are the other ScaledObjects of the
-    same files, ``autoscalers`` the HPAs there.
+    ``others`` are the triggers of other scalers. ``autoscaler`` and ``sibling`` are an HPA and
+    another ScaledObject with the same target.
     """
 
     manifest: Manifest
@@ -44,8 +44,8 @@ class Subject:
     others: tuple[Node, ...]
     conditions: Conditions
     workload: Workload | None = None
-    autoscalers: tuple[Autoscaler, ...] = ()
-    siblings: tuple[Manifest, ...] = ()
+    autoscaler: Autoscaler | None = None
+    sibling: Manifest | None = None
     misspelt: frozenset[str] = frozenset()
     """Fields of the spec that were meant and spelt otherwise: what they say is not known."""
 

@@ -139,8 +139,11 @@ def is_own(trigger: Node) -> bool:
     """Whether this trigger is for accelscale."""
     metadata = trigger.mapping("metadata")
     texts = {key: metadata.text(key) for key in metadata.entries}
-    if trigger.text("type") not in EXTERNAL_TYPES and "scalerAddress" not in texts:
+    external = trigger.text("type") in EXTERNAL_TYPES
+    if not external and "scalerAddress" not in texts:
         return False
+    if external and isinstance(trigger.get("metadata"), Node) and not texts:
+        return True  # nobody's, and no external scaler takes it
     if "accelscale" in texts.get("scalerAddress", "").lower():
         return True
     if any(text in METRICS for text in texts.values()):
@@ -180,7 +183,8 @@ class Reader:
         except ConfigurationError as error:
             for fault in error.faults:
                 if fault.value is not None or fault.key not in self._unresolved:
-                    path = own.key(fault.key) if fault.value is not None else own.path
+                    missing = (*own.path, "metadata")
+                    path = own.key(fault.key) if fault.value is not None else missing
                     self.hits.append((TRIGGER_KEY, Hit(str(fault), path)))
             self._tell_unresolved(own)
             return own
