@@ -89,6 +89,7 @@ class Server:
         self.waiting.append(request)
         self.outstanding += 1
         if self.ends == NEVER:
+            self.account(now)
             self._begin(now)
             return True
         if self._run_steps > 1 and len(self.waiting) == 1 and self._fits(request):
