@@ -286,6 +286,33 @@ def test_mistakes_are_one_line(
     assert done.stdout == ""
 
 
+def test_what_cannot_be_written_is_one_line(
+    workbench: Workbench, trace: Path, policy: Path, tmp_path: Path
+) -> None:
+    for option in ("--html", "--png"):
+        target = str(tmp_path / "no" / "where")
+        done = workbench.run("replay", str(trace), "-f", str(policy), option, target)
+        assert done.returncode == 1
+        assert f"{target}: No such file or directory" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_full_disk_ends_a_recording_in_one_line(workbench: Workbench, tmp_path: Path) -> None:
+    workbench.example({"card-0": CARD})
+    output = tmp_path / "trace.jsonl"
+    command = workbench.command("record", str(output), "--interval", "0.05", "--for", "20s")
+    done = subprocess.run(
+        ["bash", "-c", 'ulimit -f 12 && exec "$@"', "limited", *command],
+        env=workbench.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [f"accelscale: {output}: File too large"]
+    assert load([output]).samples > 5
+
+
 def test_a_truncated_trace_is_no_trace(workbench: Workbench, trace: Path, policy: Path) -> None:
     trace.write_bytes(trace.read_bytes()[:-100])
     done = workbench.run("replay", str(trace), "-f", str(policy))

@@ -185,6 +185,11 @@ def test_a_metric_that_was_not_recorded_is_an_error_and_no_quiet_day() -> None:
         replayed(found, policy(metric="power_watts"))
 
 
+def test_a_single_moment_cannot_be_replayed() -> None:
+    with pytest.raises(NoDataError, match="holds a single moment"):
+        replayed(recording({METRIC: [50.0]}, seconds=0.0), policy())
+
+
 def test_several_triggers_are_answered_together() -> None:
     found = recording({METRIC: [50.0] * 2, "memory_used_percent": [95.0] * 2}, seconds=600.0)
     document: dict[str, Any] = {

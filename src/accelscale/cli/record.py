@@ -114,11 +114,12 @@ def record(
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
     """Record the devices to a file, or convert what others recorded."""
-    from accelscale.lab.extra import need_lab
+    from accelscale.lab.extra import need_lab, writing
 
     need_lab("record")
     if imports:
-        _convert(imports, output, metric, repair=repair, metric_of=metric_of)
+        with writing(output):
+            _convert(imports, output, metric, repair=repair, metric_of=metric_of)
         return
     _check_metrics(metric or [])
     from accelscale.lab.recorder import Recorder, begun, open_sink
@@ -129,7 +130,7 @@ def record(
     start, offset = _goes_on(earlier)
     wanted = Wanted(interval, tuple(metric or ()))
     show = _progress(quiet)
-    with _until_stopped(for_) as stop:
+    with writing(output), _until_stopped(for_) as stop:
         recorder = Recorder(sink, metrics=wanted.metrics, start=start, offset=offset)
         with recorder, _opened(source, backend, wanted, stop) as passes:
             for observed in passes:

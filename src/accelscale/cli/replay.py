@@ -211,11 +211,10 @@ def _show_one(
     picture = picture_of(outcome)
     targets.draw(picture)
     if targets.html is not None:
-        from accelscale.lab.page import Page, render
+        from accelscale.lab.page import Page
 
         subtitle = report.subtitle(recording)
-        page = Page(title, subtitle, figures, found, assumed, picture)
-        targets.html.write_text(render(page), encoding="utf-8")
+        targets.write(Page(title, subtitle, figures, found, assumed, picture))
 
 
 def _show_many(
@@ -254,8 +253,7 @@ def _show_many(
     picture = comparison_of(outcomes)
     targets.draw(picture)
     if targets.html is not None:
-        from accelscale.lab.page import Page, render
+        from accelscale.lab.page import Page
 
         title, subtitle = f"{len(outcomes)} policies", report.subtitle(replayer.recording)
-        page = Page(title, subtitle, [], found, assumed, picture, ranked)
-        targets.html.write_text(render(page), encoding="utf-8")
+        targets.write(Page(title, subtitle, [], found, assumed, picture, ranked))

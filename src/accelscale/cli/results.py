@@ -13,6 +13,7 @@ import typer
 from accelscale.cli.options import say
 
 if TYPE_CHECKING:
+    from accelscale.lab.page import Page
     from accelscale.lab.pictures import Picture
     from accelscale.lab.policy import Document
     from accelscale.lab.report import Row
@@ -42,9 +43,20 @@ class Targets:
             for line in lines_of(picture, shutil.get_terminal_size().columns):
                 typer.echo(line)
         if self.png is not None:
+            from accelscale.lab.extra import writing
             from accelscale.lab.png import write_png
 
-            write_png(picture, self.png)
+            with writing(self.png):
+                write_png(picture, self.png)
+
+    def write(self, page: Page) -> None:
+        """The page to its file, where one is wanted."""
+        if self.html is not None:
+            from accelscale.lab.extra import writing
+            from accelscale.lab.page import render
+
+            with writing(self.html):
+                self.html.write_text(render(page), encoding="utf-8")
 
 
 def candidates_from(

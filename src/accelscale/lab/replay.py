@@ -156,6 +156,8 @@ class Replayer:
 
     def _need(self, metrics: Iterable[str]) -> None:
         recording = self.recording
+        if recording.end <= 0:
+            raise NoDataError(f"{recording.origin} holds a single moment, over which nothing runs")
         for metric in metrics:
             if any(len(column) for key, column in recording.columns.items() if key[1] == metric):
                 continue
