@@ -193,8 +193,8 @@ class Cluster:
         replicas: tuple[Replica, ...] = tuple(make(chosen, holdings, trigger.container))
         if not replicas and members.wanted:
             raise NoDataError(
-                f"{members.title} in namespace {namespace} wants {members.wanted} replicas, and has"
-                " no pod that runs or is about to"
+                f"{members.title} wants {members.wanted} replicas, and has no pod that runs or is"
+                " about to"
             )
         return Workload(members.title, replicas, namespace, "workload")
 

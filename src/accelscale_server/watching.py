@@ -177,6 +177,7 @@ class Watch(Generic[W, R, S]):
 
     ``record`` turns what arrived into what is kept. ``changed`` is called after each difference.
     ``synced`` says whether there has been a whole list; ``problem`` why there is no news now.
+    ``version`` is the resource version up to which the store is right.
     """
 
     def __init__(
@@ -200,7 +201,7 @@ class Watch(Generic[W, R, S]):
         self._pace = pace
         self._page = msgspec.json.Decoder(_Page[wire])  # type: ignore[valid-type]
         self._object = msgspec.json.Decoder(wire)
-        self._version = ""
+        self.version = ""
         self._heard = -math.inf
         self._failures = 0
 
@@ -233,7 +234,7 @@ class Watch(Generic[W, R, S]):
         """List if need be, and watch to the end; gives the pause after it."""
         began = time.monotonic()
         try:
-            if not self._version:
+            if not self.version:
                 await self._list()
             await self._follow()
         except SilenceError:
@@ -263,7 +264,7 @@ class Watch(Generic[W, R, S]):
                 break
             parameters["continue"] = page.metadata.token
         self.lists += 1
-        self._version = page.metadata.resource_version
+        self.version = page.metadata.resource_version
         self._alive()
         before = self.store.revision, self.synced
         self.synced = True
@@ -276,7 +277,7 @@ class Watch(Generic[W, R, S]):
         parameters = {
             "watch": "true",
             "allowWatchBookmarks": "true",
-            "resourceVersion": self._version,
+            "resourceVersion": self.version,
             "timeoutSeconds": str(max(1, round(self._pace.lifetime * random.uniform(0.8, 1.0)))),  # noqa: S311
             **self.collection.selectors,
         }
@@ -313,10 +314,10 @@ class Watch(Generic[W, R, S]):
 
     def _advance(self, metadata: Metadata) -> None:
         """Versions only grow, unless the server was put back to a backup: then nothing is sure."""
-        new, old = metadata.resource_version, self._version
+        new, old = metadata.resource_version, self.version
         if new.isdigit() and old.isdigit() and int(new) < int(old):
             raise ApiError(f"the server went back from version {old} to {new}", GONE)
-        self._version = new or old
+        self.version = new or old
 
     def _alive(self) -> None:
         self._heard = time.monotonic()
@@ -334,7 +335,7 @@ class Watch(Generic[W, R, S]):
     def _after(self, error: ApiError) -> float:
         """The pause after a failure; what is known stays as it is."""
         if error.status == GONE:
-            self._version = ""
+            self.version = ""
             text = "the version is too old; listing anew"
             logger.info(text, extra={"objects": str(self.collection), "why": str(error)})
             return self._longer_pause() if self._failures else self._failed_once()

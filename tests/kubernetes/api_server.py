@@ -206,9 +206,10 @@ class ApiServerStandIn:
         await self._cut()
 
     async def _cut(self) -> None:
-        for connection in list(self._connections):
+        cut = set(self._connections)
+        for connection in cut:
             connection.writer.transport.abort()
-        while self._connections:  # noqa: ASYNC110 - they leave one by one
+        while cut & self._connections:  # noqa: ASYNC110 - they leave one by one
             await asyncio.sleep(0.001)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -235,6 +236,8 @@ class ApiServerStandIn:
         await asyncio.sleep(self.delay)
         try:
             payload = await self._answer(connection, url.path, dict(parse_qsl(url.query)), headers)
+            if payload is None:
+                return
             status, more = 200, {}
         except Reply as reply:
             payload, status, more = reply.payload(), reply.status, dict(reply.headers)
@@ -252,7 +255,7 @@ class ApiServerStandIn:
         path: str,
         parameters: Mapping[str, str],
         headers: Mapping[str, str],
-    ) -> bytes:
+    ) -> bytes | None:
         if headers.get("authorization", "").removeprefix("Bearer ") not in self.tokens:
             raise Reply(401, "Unauthorized")
         group_version, namespace, rest = split_path(path)
@@ -273,6 +276,7 @@ class ApiServerStandIn:
             raise Reply(403, f'{name} is forbidden: User "test" cannot {verb} it{where}')
         if verb == "watch":
             await self._watch(connection, resource, namespace, parameters)
+            return None
         if verb == "list":
             return json.dumps(self.storage.page(resource, namespace, parameters)).encode()
         return json.dumps(self._object(resource, namespace, rest)).encode()
@@ -302,7 +306,7 @@ class ApiServerStandIn:
         namespace: str,
         parameters: Mapping[str, str],
     ) -> None:
-        """Send events until the client leaves or its time is over; then the connection ends."""
+        """Send events until the time of the watch is over."""
         seen = int(parameters.get("resourceVersion") or 0)
         if seen < self.storage.oldest and not self.expired_in_stream:
             raise self._expired(seen)
@@ -333,7 +337,6 @@ class ApiServerStandIn:
             await asyncio.sleep(0.01)
         connection.writer.write(b"0\r\n\r\n")
         await connection.writer.drain()
-        raise ConnectionResetError
 
     def _expired(self, seen: int) -> Reply:
         return Reply(410, f"too old resource version: {seen} ({self.storage.oldest})")
