@@ -15,8 +15,9 @@ import pytest
 
 from accelscale.errors import AccelscaleError, NoDataError
 from accelscale.lab.loading import load
-from accelscale.lab.recorder import Recorder, open_sink
+from accelscale.lab.recorder import Recorder
 from accelscale.lab.recording import Recording
+from accelscale.lab.sinks import open_sink
 from accelscale.lab.sources import Observed, Wanted
 from accelscale.model import Reason
 from accelscale.testing import FakeBackend

@@ -12,8 +12,9 @@ from attrs import evolve
 
 from accelscale.errors import ConfigurationError, NotFoundError
 from accelscale.lab.loading import load
-from accelscale.lab.recorder import Recorder, begun, open_sink, parts_folder
+from accelscale.lab.recorder import Recorder
 from accelscale.lab.recording import Recording
+from accelscale.lab.sinks import begun, open_sink, parts_folder
 from accelscale.lab.sources import SOURCES, Observed, Wanted, open_source, passes_of
 from accelscale.metrics import Metric
 from accelscale.model import Device, Failure, Reason, Sample, Snapshot

@@ -122,7 +122,8 @@ def record(
             _convert(imports, output, metric, repair=repair, metric_of=metric_of)
         return
     _check_metrics(metric or [])
-    from accelscale.lab.recorder import Recorder, begun, open_sink
+    from accelscale.lab.recorder import Recorder
+    from accelscale.lab.sinks import begun, open_sink
     from accelscale.lab.sources import Wanted
 
     earlier = begun(output) if append else None

@@ -12,8 +12,8 @@ from attrs import evolve, frozen
 
 from accelscale.errors import NotFoundError
 from accelscale.lab.jsonlines import is_jsonlines, read_jsonlines
-from accelscale.lab.recorder import parts_folder
 from accelscale.lab.recording import Recording, broken, joined
+from accelscale.lab.sinks import parts_folder
 
 
 @frozen
