@@ -484,7 +484,7 @@ async def test_an_outage_leaves_what_was_known_and_then_nothing_but_never_no_pod
     api_server.storage.compact()
     api_server.come_back()
     assert names(await known(cluster)) == ["web-0"]
-    assert cluster.problem is None
+    await until(lambda: cluster.problem is None)
 
 
 async def test_a_namespace_that_nobody_asks_about_any_more_is_watched_no_longer(
