@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from accelscale.attribution import node_workload
+from accelscale.collector import Collector
 from accelscale.engine import evaluate
 from accelscale.errors import NoDataError
 from accelscale.metrics import METRICS
@@ -396,6 +397,28 @@ class TestCutAnew:
             assert {failed.reason for failed in reading.failures} == {Reason.LOST}
             assert "no such" in reading.failures[0].detail
         assert ids(backend) == [CARD, "MIG-new-a", "MIG-new-b"]
+
+    def test_the_collector_follows_at_once(
+        self, fake_nvml: FakeNvml, backend: NvidiaBackend, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """What is lost makes it look again, long before the next refresh is due."""
+        sliced(fake_nvml, *self.before).write()
+        taken = Readings(METRICS, 0.05)
+        collector = Collector([backend], taken, refresh=3600.0)
+
+        def listed() -> set[str]:
+            return {device.id for device in taken.snapshot().devices}
+
+        collector.start()
+        try:
+            assert taken.wait_for(lambda: listed() == {CARD, *self.before}, 10)
+            fake_nvml.repartition(CARD, "MIG-new-a", "MIG-new-b", **SLICE).write()
+            assert taken.wait_for(lambda: listed() == {CARD, "MIG-new-a", "MIG-new-b"}, 10)
+            snapshot = taken.snapshot()
+            assert {device for device, _ in (*snapshot.samples, *snapshot.failures)} <= listed()
+        finally:
+            collector.close()
+        assert "broke its contract" not in caplog.text
 
     def test_one_that_survives_is_read_on_under_another_handle(
         self, fake_nvml: FakeNvml, backend: NvidiaBackend
