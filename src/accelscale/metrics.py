@@ -122,8 +122,9 @@ _ROWS = (
     _percent("tensor_activity_percent", "Share of time that the matrix units worked."),
     _percent(
         "memory_bandwidth_utilization_percent",
-        "Share of time that device memory was being read or written. Not the share of memory in"
-        " use, which is memory_used_percent.",
+        "How busy device memory is: the bytes moved as a share of the most possible where the"
+        " hardware measures that, else the share of time that memory was being read or written. Not"
+        " the share of memory in use, which is memory_used_percent.",
     ),
     _bytes("memory_used_bytes", "Device memory in use, without what the driver reserves."),
     Metric(
