@@ -113,7 +113,7 @@ def record(
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
-    """Record the devices to a file, or convert what others recorded."""
+    """Record the devices to a file, or convert logs of others."""
     from accelscale.lab.extra import need_lab, writing
 
     need_lab("record")

@@ -141,7 +141,7 @@ def replay(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Replay a recording against a ScaledObject, and show replicas, cost and warnings."""
+    """Replay a recording against a ScaledObject."""
     from accelscale.lab.extra import need_lab
 
     need_lab("replay")

@@ -214,7 +214,7 @@ def simulate(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Simulate an LLM fleet under a stream of requests, scaled by a ScaledObject."""
+    """Simulate an LLM fleet that a ScaledObject scales."""
     from accelscale.lab.extra import need_lab
 
     need_lab("simulate")
