@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from accelscale.errors import AccelscaleError, NotFoundError
+from accelscale.errors import AccelscaleError, NoDataError, NotFoundError
 from accelscale.hpa.replicas import desired_replicas
 from accelscale.model import Failure, Series, SeriesValue
 from accelscale.trigger import KEYS
@@ -75,11 +75,14 @@ class Introspection(IntrospectionServicer):
         return pb.FleetResponse(nodes=nodes)
 
     def _subjects_of(self, namespace: str, name: str) -> list[Subject]:
-        asked = self._subjects.asked_by(namespace, name)
-        written = [] if self._cluster is None else self._cluster.triggers(namespace, name)
-        current = [self._subjects.of(namespace, name, metadata) for metadata in written]
-        # What asked is what counts; what stands in the ScaledObject has perhaps not asked us yet.
-        found = asked or [subject for subject in current if subject.error is None] or current
+        found = self._subjects.asked_by(namespace, name)
+        if not found and self._cluster is not None:
+            # What stands in the ScaledObject may ask another replica, or another scaler.
+            written = self._cluster.triggers(namespace, name)
+            all_of_them = [self._subjects.of(namespace, name, metadata) for metadata in written]
+            found = [subject for subject in all_of_them if subject.error is None] or all_of_them
+        if not found and self._cluster is not None and not self._cluster.ready:
+            raise NoDataError("the ScaledObjects have not been read yet")
         if not found:
             raise NotFoundError(
                 f"no ScaledObject {namespace}/{name} has asked this scaler lately, and Kubernetes"

@@ -36,6 +36,9 @@ LONGEST_METADATA = 16 * 1024
 LONGEST_NAME = 253
 """What Kubernetes allows; a client that sends more does not fill the log with it."""
 
+ASKS_EVERY = 300.0
+"""Seconds in which a trigger that is in force asks at least once, polled as seldom as it may be."""
+
 MetricTypeOf = Callable[[str, str, "Mapping[str, str]"], MetricType | None]
 """KEDA's metricType for the trigger of a ScaledObject (namespace, name, metadata), or None where it
 is not told; raises AccelscaleError while nobody can tell."""
@@ -46,7 +49,7 @@ class Subject:
     """A trigger of a ScaledObject; ``error`` is set where the metadata is no trigger.
 
     One that is not ``remembered`` is made anew by every call, so the log stays silent about it.
-    ``since`` is when it asked first, in monotonic seconds.
+    ``since`` is when it asked first, and ``asked`` when last, in monotonic seconds.
     """
 
     namespace: str
@@ -56,6 +59,7 @@ class Subject:
     error: ConfigurationError | None = None
     remembered: bool = True
     since: float = field(factory=time.monotonic)
+    asked: float = field(factory=time.monotonic)
     retyped: Trigger | None = field(default=None, init=False)
     _said: tuple[Any, ...] | None = field(default=None, init=False)
 
@@ -138,6 +142,7 @@ class Subjects:
         key = (namespace, name, frozenset(metadata.items()))
         found = self._recent.find(key)
         if found is not None:
+            found.asked = time.monotonic()
             return found
         made = self._made(namespace, name, metadata)
         length = len(namespace) + len(name) + sum(len(k) + len(v) for k, v in metadata.items())
@@ -166,8 +171,10 @@ class Subjects:
         return subject.retyped
 
     def asked_by(self, namespace: str, name: str) -> list[Subject]:
-        """The triggers with which a ScaledObject has asked lately, the latest last."""
-        return [s for s in self._recent.values() if (s.namespace, s.name) == (namespace, name)]
+        """The triggers with which a ScaledObject asks at present, the latest last."""
+        own = [s for s in self._recent.values() if (s.namespace, s.name) == (namespace, name)]
+        current = time.monotonic() - ASKS_EVERY
+        return [subject for subject in own if subject.asked > current] or own[-1:]
 
     def _made(self, namespace: str, name: str, metadata: Mapping[str, str]) -> Subject:
         try:

@@ -8,6 +8,8 @@ from typing import Any
 
 import grpc
 from attrs import frozen
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from accelscale.hpa import desired_replicas
 from accelscale.trigger import MetricType
@@ -72,6 +74,18 @@ class Scaler:
         except AssertionError:
             last = list(dict.fromkeys(map(str, seen)))[-5:]
             raise AssertionError(f"{name} never became {expected}: {last}") from None
+
+    async def becomes_refused(self, name: str, code: str, seconds: float = 10.0) -> None:
+        """Wait until a poll fails with this status."""
+
+        async def refused() -> bool:
+            try:
+                await self.poll(name)
+            except CallError as error:
+                return error.code == code and str(error).startswith("GetMetrics")
+            return False
+
+        await until(refused, seconds, f"{name} refused with {code}")
 
     async def explain(
         self, name: str, namespace: str = NAMESPACE
@@ -169,7 +183,15 @@ class Stage:
         server = scaler_server(config)
         await server.start()
         self._stack.push_async_callback(server.stop, 1.0)
+        await until(lambda: self._serves(str(server.address)))
         return Scaler(str(server.address), server)
+
+    async def _serves(self, address: str) -> bool:
+        """Whether calls would be sent there."""
+        options = [("grpc.enable_http_proxy", 0)]
+        async with grpc.aio.insecure_channel(address, options=options) as channel:
+            answer = await HealthStub(channel).Check(HealthCheckRequest(), timeout=5)
+            return bool(answer.status == HealthCheckResponse.SERVING)
 
 
 def replicas_asked(
