@@ -131,6 +131,18 @@ def test_power_follows_what_is_done() -> None:
     assert server.joules == pytest.approx(reading + generating + idle)
 
 
+def test_a_larger_batch_draws_more_up_to_what_prompts_draw() -> None:
+    rising = model(decode_watts_per_doubling=50.0)
+    assert [rising.generating_watts(n) for n in (1, 2, 4, 16, 64)] == [300, 350, 400, 500, 500]
+    trial = tried(rising, (0.0, 100, 101), (0.0001, 100, 101))
+    server = trial.server
+    alone = 0.110 * 500  # the first reads its prompt, then the second does while the first runs
+    mixed = 0.100 * 500 + 0.010 * 300
+    both = 99 * 0.010 * 350
+    last = 0.010 * 300  # the first was a step ahead
+    assert server.joules == pytest.approx(alone + mixed + both + last)
+
+
 def test_all_devices_of_a_server_draw_power() -> None:
     trial = tried(model(devices=4), (0.0, 100, 1))
     trial.server.account(0.11)

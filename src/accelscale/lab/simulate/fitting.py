@@ -77,6 +77,7 @@ def _power(recording: Recording) -> Part:
     else:
         idle, full = round(power.idle_watts, 1), round(power.busy_watts, 1)
         watts = {"idle_watts": idle, "decode_watts": full, "prefill_watts": full}
+        watts["decode_watts_per_doubling"] = 0.0
         yield watts, f"power: {idle:g} W idle, {full:g} W busy, prompts and tokens alike"
     limits = _pooled(recording, "power_limit_watts")
     if len(limits):

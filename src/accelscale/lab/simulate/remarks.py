@@ -54,9 +54,9 @@ def _assumptions(simulation: Simulation) -> Iterator[str]:
         " once and a device is always free."
     )
     yield (
-        f"A device draws {model.idle_watts:g} W idle or loading, {model.decode_watts:g} W while"
-        f" tokens are generated and {model.prefill_watts:g} W while prompts are read; hosts and"
-        " cooling are not counted."
+        f"A device draws {model.idle_watts:g} W idle or loading, {model.decode_watts:g} W while one"
+        f" request gets its tokens, {model.decode_watts_per_doubling:g} W more with each doubling,"
+        f" and {model.prefill_watts:g} W while prompts are read; hosts and cooling are not counted."
     )
     memory = "is reserved at start, so memory in use does not tell the load"
     if not model.reserves_cache:

@@ -175,15 +175,15 @@ class Server:
             reading = self._take_chunks(model.step_tokens - decoding)
             reading_seconds = reading / model.prefill_tokens_per_second
             self.ends = now + step + reading_seconds
-            decoding_share = step / (step + reading_seconds) if decoding else 0.0
-            watts = model.prefill_watts + decoding_share * (
-                model.decode_watts - model.prefill_watts
-            )
+            watts = model.prefill_watts
+            if decoding:
+                share = step / (step + reading_seconds)
+                watts += share * (model.generating_watts(decoding) - watts)
             self._watts = watts * model.devices
         elif decoding:
             self._run_steps = self._running[0][0] - self._steps
             self.ends = now + self._run_seconds(self._run_steps)
-            self._watts = model.decode_watts * model.devices
+            self._watts = model.generating_watts(decoding) * model.devices
         else:
             self._idle()
 

@@ -13,6 +13,7 @@ it: the first term is the weights that every step reads, the third the cache tha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -85,7 +86,12 @@ class ServerModel:
         "From the creation of the pod until it can work.", unit="s", read=values.duration
     )
     idle_watts: float = _figure("Drawn with the model loaded and no work.", unit="W")
-    decode_watts: float = _figure("Drawn while tokens are generated.", unit="W")
+    decode_watts: float = _figure("Drawn while one request gets its tokens.", unit="W")
+    decode_watts_per_doubling: float = _figure(
+        "Added with each doubling of the running requests, up to prefill_watts.",
+        unit="W",
+        default=0.0,
+    )
     prefill_watts: float = _figure("Drawn while prompts are read.", unit="W")
     power_limit_watts: float = _figure("The power limit.", unit="W", least=1)
     memory_bytes: float = _figure("Memory.", unit="bytes", read=values.byte_quantity, least=1)
@@ -126,7 +132,7 @@ class ServerModel:
             yield Fault("step_seconds", f"{self.step_seconds:g}", "must be above 0")
         for low, high in (
             ("idle_watts", "decode_watts"),
-            ("idle_watts", "prefill_watts"),
+            ("decode_watts", "prefill_watts"),
             ("weight_bytes", "memory_bytes"),
         ):
             if getattr(self, high) < getattr(self, low):
@@ -139,6 +145,11 @@ class ServerModel:
             + self.step_seconds_per_request * requests
             + self.step_seconds_per_cached_token * cached
         )
+
+    def generating_watts(self, requests: int) -> float:
+        """Of one device while so many requests, at least one, get their tokens."""
+        watts = self.decode_watts + self.decode_watts_per_doubling * math.log2(requests)
+        return min(watts, self.prefill_watts)
 
     def memory_used_bytes(self, cached: float) -> float:
         """Of a loaded device, with so many tokens in the cache."""
@@ -155,7 +166,8 @@ FIGURES: Mapping[str, attrs.Attribute[Any]] = MappingProxyType(
 
 _H100: Mapping[str, Any] = {
     "idle_watts": 110.0,
-    "decode_watts": 400.0,
+    "decode_watts": 300.0,
+    "decode_watts_per_doubling": 43.0,
     "prefill_watts": 650.0,
     "power_limit_watts": 700.0,
     "memory_bytes": 80 * 1024.0**3,
