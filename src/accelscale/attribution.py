@@ -65,7 +65,9 @@ def counted_devices(trigger: Trigger, workload: Workload, snapshot: Snapshot) ->
         chosen = tuple(d for d in replica.devices if _wanted(trigger, d, known.get(d)))
         if chosen or replica.problem or not replica.devices:
             capable = tuple(d for d in chosen if not lacks(snapshot, d, trigger.metric))
-            replicas.append(evolve(replica, devices=capable or chosen))
+            counted = capable or chosen
+            same = counted == replica.devices
+            replicas.append(replica if same else evolve(replica, devices=counted))
     if workload.replicas and not replicas:
         raise NotFoundError(_nothing_left(trigger, workload, known))
     _require(trigger, replicas, snapshot, known)
@@ -132,6 +134,8 @@ def _require(
 def _with_shares(replicas: Collection[Replica]) -> tuple[Replica, ...]:
     """A figure of a device that replicas share is divided among those that can report."""
     holders = Counter(d for replica in replicas if replica.was_ready for d in replica.devices)
+    if max(holders.values(), default=0) < 2:
+        return tuple(replicas)
     return tuple(
         evolve(replica, shares={d: 1 / holders[d] for d in replica.devices if holders[d] > 1})
         for replica in replicas

@@ -184,7 +184,7 @@ def _replica_figure(
     known = combine(values)
     lacking = len(devices) - len(reporting) + bool(replica.problem)
     if not lacking or trigger.missing == "ignore":
-        return ReplicaFigure(replica, known, known, known, peak, devices)
+        return ReplicaFigure(replica, known, known, known, peak, devices, known)
     least = combine([*values, *[0.0] * lacking])
     if trigger.aggregation == "sum":  # with a part missing it is no sum
         return ReplicaFigure(replica, None, least, max(least, trigger.threshold), peak, devices)
@@ -239,9 +239,9 @@ def _value(
     if (too_few and (trigger.missing != "ignore" or not reporting)) or (
         trigger.missing == "error" and silent_once_ready
     ):
-        return no_data(trigger, figures, snapshot, now), "none", figures
+        none_counts = tuple(evolve(figure, counted=None) for figure in figures)
+        return no_data(trigger, figures, snapshot, now), "none", none_counts
     if trigger.missing == "ignore" or all(f.value == f.least == f.filled for f in figures):
-        figures = tuple(evolve(f, counted=f.value) for f in figures)
         return _total(trigger, reporting, figures), "none", figures
     return _held(trigger, reporting, figures)
 

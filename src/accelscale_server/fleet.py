@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("accelscale_server.fleet")
 
-BEAT = 0.25
-"""Seconds between two changes of `Fleet.sequence` at least: a thousand agents, each with news once
-a second, are no reason to evaluate every trigger a thousand times."""
-
 SWEEP = 5.0
 NOT_YET_LISTED = 30.0
 """Seconds that a pod may be unknown to its kubelet's list, which is read every ten or so."""
@@ -36,25 +32,22 @@ MOST_WAITING_PODS = 8192
 class Fleet:
     """The picture of all nodes. For one event loop; `run` keeps it in order.
 
-    ``sequence`` grows, at most every `BEAT` seconds, when something was heard. Ids of devices are
-    those among all nodes (`accelscale_server.report.fleet_id`).
+    ``sequence`` grows with everything that is heard. Ids of devices are those among all nodes
+    (`accelscale_server.report.fleet_id`).
     """
 
-    def __init__(self, connect: Connect = plain, *, beat: float = BEAT) -> None:
+    def __init__(self, connect: Connect = plain) -> None:
         self.nodes: dict[str, Node] = {}
         self.streams: dict[str, AgentStream] = {}
         self.sequence = 0
         self._connect = connect
-        self._beat = beat
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._everywhere = Interest()
         self._subscribers: list[Callable[[], None]] = []
-        self._announcing: asyncio.TimerHandle | None = None
-        self._announced = -math.inf
         self._waiting: Recent[tuple[str, str, str], float] = Recent(MOST_WAITING_PODS)
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Have ``callback`` called after every change of ``sequence``; returns undo."""
+        """Have ``callback`` called whenever ``sequence`` has grown; returns undo."""
         self._subscribers.append(callback)
 
         def unsubscribe() -> None:
@@ -92,9 +85,6 @@ class Fleet:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks.clear()
         self.streams.clear()
-        if self._announcing is not None:
-            self._announcing.cancel()
-            self._announcing = None
 
     def want(
         self,
@@ -211,13 +201,6 @@ class Fleet:
 
     def changed(self) -> None:
         """Note that something was heard; streams call this."""
-        if self._announcing is None:
-            loop = asyncio.get_running_loop()
-            self._announcing = loop.call_at(self._announced + self._beat, self._announce)
-
-    def _announce(self) -> None:
-        self._announcing = None
-        self._announced = time.monotonic()
         self.sequence += 1
         for subscriber in tuple(self._subscribers):
             subscriber()

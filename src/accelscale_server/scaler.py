@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from accelscale.errors import ConfigurationError, Fault
@@ -19,6 +19,7 @@ from accelscale_server._proto.accelscale.v1.introspection_pb2_grpc import (
 )
 from accelscale_server._proto.externalscaler_pb2_grpc import add_ExternalScalerServicer_to_server
 from accelscale_server.agent_tls import connecting
+from accelscale_server.beat import Beat
 from accelscale_server.changes import Changes
 from accelscale_server.config import Off
 from accelscale_server.discovery import Discovery
@@ -109,10 +110,13 @@ def scaler_server(config: ScalerConfig) -> Server:
     cluster = _cluster(config)
     if config.agents is None:
         raise ConfigurationError([Fault("--agents", None, "is required")], subject="configuration")
-    fleet = Fleet(connecting(config))
+    fleet, changes = Fleet(connecting(config)), Changes()
+    beat = Beat(lambda: changes.waiters)
+    fleet.subscribe(beat.note)
+    if cluster is not None:
+        cluster.subscribe(beat.note)
     discovery = Discovery(config.agents, fleet.set_addresses, cluster)
-    changes, workloads = Changes(), Workloads(fleet, cluster)
-    evaluations = Evaluations(workloads)
+    evaluations = Evaluations(Workloads(fleet, cluster, beat))
     metric_type_of = None if cluster is None else cluster.metric_type
     subjects = Subjects(load_plugins().extra_metrics(), SCOPES, metric_type_of)
     introspection = Introspection(subjects, evaluations, fleet, cluster)
@@ -122,17 +126,7 @@ def scaler_server(config: ScalerConfig) -> Server:
 
         return scaler_families(evaluations, fleet, cluster)
 
-    def subscribe(callback: Callable[[], None]) -> Callable[[], None]:
-        undo = [fleet.subscribe(callback)]
-        if cluster is not None:
-            undo.append(cluster.subscribe(callback))
-
-        def unsubscribe() -> None:
-            for each in undo:
-                each()
-
-        return unsubscribe
-
+    running = (beat, fleet, discovery, cluster)
     keda = ExternalScaler(subjects, evaluations, changes)
     parts = Parts(
         changes=changes,
@@ -140,15 +134,10 @@ def scaler_server(config: ScalerConfig) -> Server:
             Service(SERVICE, keda, add_ExternalScalerServicer_to_server),
             Service(INTROSPECTION, introspection, add_IntrospectionServicer_to_server),
         ),
-        subscribe=subscribe,
+        subscribe=beat.subscribe,
         judge=ScalerJudge(fleet, discovery, cluster),
         families=families,
-        tasks=(
-            _collect_seldom,
-            fleet.run,
-            discovery.run,
-            *(() if cluster is None else (cluster.run,)),
-        ),
+        tasks=(_collect_seldom, *(part.run for part in running if part is not None)),
     )
     return Server(config, parts)
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from accelscale.engine import Evaluation
     from accelscale.model import Allocation, Device, Snapshot
     from accelscale.trigger import Trigger
+    from accelscale_server.beat import Beat
     from accelscale_server.cluster import Cluster
     from accelscale_server.fleet import Fleet
 
@@ -28,14 +29,15 @@ class Workloads:
     names_matter = True
     first_answer_seconds = FIRST_ANSWER
 
-    def __init__(self, fleet: Fleet, cluster: Cluster | None) -> None:
+    def __init__(self, fleet: Fleet, cluster: Cluster | None, beat: Beat) -> None:
         self._fleet = fleet
         self._cluster = cluster
+        self._beat = beat
 
     @property
     def sequence(self) -> int:
-        """Grows with news of the fleet and of the cluster."""
-        return self._fleet.sequence + (0 if self._cluster is None else self._cluster.sequence)
+        """That of the beat, which follows the news of fleet and cluster."""
+        return self._beat.sequence
 
     def evaluate(self, namespace: str, name: str, trigger: Trigger) -> Evaluation:
         """The trigger over the replicas of the ScaledObject's scale target, or all devices."""
