@@ -28,6 +28,9 @@ logger = logging.getLogger("accelscale_server.cluster")
 PAGE = 250
 """Objects in one page of a list: few enough that calls do not wait long for it to be read."""
 
+TURN = 20
+"""Events taken in one turn of the event loop, so that a burst of them holds up no call."""
+
 GONE = 410
 FORBIDDEN = 403
 NOT_SERVED = 404
@@ -284,10 +287,14 @@ class Watch(Generic[W, R, S]):
         path, silence = self.collection.path, self._pace.silence
         async with self._api.lines(path, parameters, silence) as lines:
             self._alive()
+            count = 0
             async for line in lines:
                 self._take(line)
                 self._alive()
                 self._failures = 0
+                count += 1
+                if count % TURN == 0:
+                    await asyncio.sleep(0)
 
     def _take(self, line: bytes) -> None:
         try:
