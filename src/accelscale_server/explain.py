@@ -169,18 +169,15 @@ class Introspection(IntrospectionServicer):
         return told
 
     def _node(self, node: Node, wanted: Iterable[Series], now: float) -> pb.Node:
-        streams = [s for s in self._fleet.streams.values() if s.node == node.name]
-        stream = next((s for s in streams if s.report is node.newest), None)
-        newest = node.newest
+        streams = self._fleet.streams.values()
         told = pb.Node(
             name=node.name,
-            address=stream.address if stream is not None else "",
-            state="connected" if newest.live else "gone",
-            detail=newest.silence,
-            age_seconds=max(0.0, now - newest.received),
-            allocations_problem=newest.inventory.allocations_problem,
+            address=",".join(sorted(s.address for s in streams if s.report in node.reports)),
+            state="connected" if node.live else "gone",
+            detail="; ".join(node.problems()),
+            age_seconds=max(0.0, now - node.received),
         )
-        holders = newest.inventory.holders()
+        holders = node.holders()
         for device_id, device in node.devices.items():
             one = told.devices.add(
                 id=device_id.partition("/")[2],

@@ -114,7 +114,8 @@ class Fleet:
         devices: list[Device] = []
         found: dict[tuple[str, Series], SeriesValue | Failure] = {}
         failures: dict[tuple[str, str], Failure] = {}
-        silences: dict[str, str | None] = {}
+        intervals = dict.fromkeys((one.metric for one in series), 0.0)
+        interval = 0.0
         for device_id in device_ids:
             name = device_id.partition("/")[0]
             node = self.nodes.get(name)
@@ -122,30 +123,28 @@ class Fleet:
                 text = f"no agent of {name} was heard"
                 found.update({(device_id, s): _stale(device_id, s, text) for s in series})
                 continue
-            if name not in silences:
-                silences[name] = node.silence(now)
-            device = node.device(device_id)
-            if device is not None:
-                devices.append(device)
+            speaker = node.speaker(device_id)
+            silence = None if speaker and speaker.live else node.silence(device_id, now)
+            if speaker is not None:
+                inventory = speaker.inventory
+                devices.append(inventory.devices[device_id])
+                interval = max(interval, inventory.interval)
+                for metric, slowest in intervals.items():
+                    intervals[metric] = max(slowest, inventory.interval_of(metric))
             for one in series:
                 value, failure = node.read(device_id, one)
-                if value is None or failure is not None or silences[name] is not None:
-                    failure = _why(device_id, one, failure, device, silences[name])
+                if value is None or failure is not None or silence is not None:
+                    failure = _why(device_id, one, failure, speaker is not None, silence)
                     failures[device_id, one.metric] = failure
                 found[device_id, one] = value or failures[device_id, one.metric]
-        nodes = [self.nodes[name].newest.inventory for name in silences]
         return Snapshot(
             time=now,
             sequence=self.sequence,
-            interval=max((node.interval for node in nodes), default=1.0),
+            interval=interval or 1.0,
             devices=tuple(devices),
             failures=failures,
             series=found,
-            intervals={
-                one.metric: max(node.interval_of(one.metric) for node in nodes)
-                for one in series
-                if nodes
-            },
+            intervals={metric: slowest for metric, slowest in intervals.items() if slowest},
         )
 
     def allocations(self, node: str, namespace: str, pod: str) -> tuple[Allocation, ...]:
@@ -157,15 +156,11 @@ class Fleet:
         known = self.nodes.get(node)
         if known is None:
             raise NoDataError(f"no agent of {node} was heard", reason=Reason.STALE)
-        for report in known.reports:
-            held = report.inventory.holdings.get((namespace, pod))
-            if held is not None:
-                return held
+        held = known.held_by(namespace, pod)
+        if held:
+            return held
         now, key = time.monotonic(), (node, namespace, pod)
-        why = known.silence(now)
-        problem = known.newest.inventory.allocations_problem
-        if why is None and problem:
-            why = f"{node} cannot tell who holds its devices: {problem}"
+        why = known.why_unknown(now)
         since = self._waiting.find(key)
         if why is None and (since is None or now - since < NOT_YET_LISTED):
             why = f"the kubelet of {node} does not list the pod yet"
@@ -244,7 +239,7 @@ def _why(
     device_id: str,
     series: Series,
     failure: Failure | None,
-    device: Device | None,
+    is_told: bool,
     silence: str | None,
 ) -> Failure:
     """The reason that tells most about a value that is missing or old."""
@@ -252,7 +247,7 @@ def _why(
         return failure
     if silence is not None:
         return _stale(device_id, series, silence)
-    if device is None:
+    if not is_told:
         text = "its node's agent does not list it"
         return Failure(device_id, series.metric, Reason.LOST, text, math.nan)
     return _stale(device_id, series, "no reading yet")

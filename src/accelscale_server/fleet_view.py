@@ -93,6 +93,6 @@ def snapshot_of(answer: pb.FleetResponse, sequence: int) -> Snapshot:
         problems={
             node.name or node.address: f"{node.state}: {node.detail}"
             for node in answer.nodes
-            if node.state != "connected"
+            if node.detail
         },
     )

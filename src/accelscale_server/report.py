@@ -42,20 +42,12 @@ class Inventory:
         devices = [_device(device, self.node) for device in message.devices]
         self.devices = {device.id: device for device in devices}
         self.index = {device.id: place for place, device in enumerate(devices)}
+        self.backends = frozenset(device.backend for device in devices)
         self.holdings = _holdings(message, self.node)
 
     def interval_of(self, metric: str) -> float:
         """Seconds between two readings of this metric."""
         return self.intervals.get(metric, self.interval)
-
-    def holders(self) -> Mapping[str, list[str]]:
-        """The pods that hold each device, as NAMESPACE/NAME."""
-        found: defaultdict[str, dict[str, None]] = defaultdict(dict)
-        for (namespace, pod), allocations in self.holdings.items():
-            for allocation in allocations:
-                if allocation.device_id is not None:
-                    found[allocation.device_id][f"{namespace}/{pod}"] = None
-        return {device_id: list(pods) for device_id, pods in found.items()}
 
 
 class Report:

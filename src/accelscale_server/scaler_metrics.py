@@ -53,7 +53,7 @@ def _fleet_families(fleet: Fleet) -> Iterator[Family]:
         "accelscale_series", "Series that are wanted of the node.", labels=["node"]
     )
     for node in nodes:
-        age.add_metric([node.name], max(0.0, now - node.newest.received))
+        age.add_metric([node.name], max(0.0, now - node.received))
         devices.add_metric([node.name], len(node.devices))
         series.add_metric([node.name], len(node.interest))
     yield from (age, devices, series)

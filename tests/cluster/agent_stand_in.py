@@ -34,9 +34,11 @@ class AgentStandIn(rpc.AgentServicer):
         clock: float = 0.0,
         interval: float = 0.05,
         instance: str = "",
+        vendor: str = "toy",
     ) -> None:
         """``pods`` are the devices that each NAMESPACE/NAME holds."""
         self.node = node
+        self.vendor = vendor
         self.instance = instance or f"agent-{next(_instances)}"
         self.values = dict(values or {})
         self.pods = {pod: tuple(devices) for pod, devices in (pods or {}).items()}
@@ -120,7 +122,9 @@ class AgentStandIn(rpc.AgentServicer):
             instance=self.instance,
             interval_seconds=self.told_interval,
             devices=[
-                pb.Device(id=i, name=self.names.get(i, "Toy"), vendor="toy", backend="toy")
+                pb.Device(
+                    id=i, name=self.names.get(i, "Toy"), vendor=self.vendor, backend=self.vendor
+                )
                 for i in self.values
             ],
             allocations=[

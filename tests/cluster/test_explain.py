@@ -250,7 +250,7 @@ async def test_the_fleet_tells_nodes_pods_and_what_is_wrong(stage: Stage) -> Non
             "connected",
             stage.agents["node-a"].address,
         )
-        assert first.allocations_problem == "kubelet.sock: permission denied"
+        assert first.detail == "allocations are not known: kubelet.sock: permission denied"
         assert [(d.id, dict(d.values), dict(d.reasons)) for d in first.devices] == [
             ("x", {"utilization_percent": 42.0}, {}),
             ("y", {}, {"utilization_percent": "lost"}),

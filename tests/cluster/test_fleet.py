@@ -291,7 +291,65 @@ async def test_two_agents_of_one_node_are_one_node_and_the_newer_one_speaks(
     await old.stop()
     await until(lambda: fleet.streams[old.address].state == "gone")
     assert value(fleet, "a/x") == 55.0
-    assert fleet.nodes["a"].silence(time.monotonic()) is None
+    assert fleet.nodes["a"].silence("a/x", time.monotonic()) is None
+    assert fleet.nodes["a"].why_unknown(time.monotonic()) is None
+
+
+async def test_a_node_may_have_an_agent_for_each_vendor(start: Start, hasty: None) -> None:
+    green = AgentStandIn("a", {"x": 50.0}, {"shop/web-0": ["x"]})
+    red = AgentStandIn("a", {"y": 20.0}, {"shop/web-0": ["y"], "shop/web-1": ["y"]}, vendor="red")
+    fleet = await start(green, red)
+    await until(lambda: value(fleet, "a/x") == 50.0 and value(fleet, "a/y") == 20.0)
+    assert set(fleet.nodes["a"].devices) == {"a/x", "a/y"}
+    held = fleet.allocations("a", "shop", "web-0")
+    assert {allocation.device_id for allocation in held} == {"a/x", "a/y"}
+    assert fleet.nodes["a"].holders() == {
+        "a/x": ["shop/web-0"],
+        "a/y": ["shop/web-0", "shop/web-1"],
+    }
+    await green.stop()
+    await until(lambda: fleet.streams[green.address].state == "gone")
+    # What only the one that is gone can tell is silent, and not forgotten; the rest goes on.
+    snapshot = fleet.snapshot(["a/x", "a/y"], [MEAN])
+    failure = snapshot.failure("a/x", UTILIZATION)
+    assert failure is not None
+    assert failure.detail.startswith("no word from the agent of a")
+    assert snapshot.failure("a/y", UTILIZATION) is None
+    held = fleet.allocations("a", "shop", "web-0")
+    assert {allocation.device_id for allocation in held} == {"a/x", "a/y"}
+    with pytest.raises(NoDataError, match="no word from the agent of a"):
+        fleet.allocations("a", "shop", "web-2")
+
+
+async def test_a_pod_of_the_same_name_holds_what_the_living_agent_says(
+    start: Start, hasty: None
+) -> None:
+    devices = {"x": 50.0, "y": 20.0}
+    old = AgentStandIn("a", devices, {"shop/web-0": ["x"]})
+    fleet = await start(old)
+    await until(lambda: "a" in fleet.nodes)
+    await old.stop()
+    await until(lambda: fleet.streams[old.address].state == "gone")
+    await start(AgentStandIn("a", devices, {"shop/web-0": ["y"]}))
+    await until(lambda: len(fleet.nodes["a"].reports) == 2)
+    (held,) = fleet.allocations("a", "shop", "web-0")
+    assert held.device_id == "a/y"
+
+
+async def test_an_agent_that_starts_again_and_again_fills_no_memory(
+    start: Start, hasty: None
+) -> None:
+    agent = AgentStandIn("a", {"x": 50.0})
+    fleet = await start(agent)
+    await until(lambda: "a" in fleet.nodes)
+    for number in range(20):
+        agent.instance = f"again-{number}"
+        agent.values = {}
+        agent.renew()
+        await until(lambda: fleet.nodes["a"].reports[0].inventory.instance == agent.instance)
+        fleet.nodes["a"].reports[0].live = False
+    assert len(fleet.nodes["a"].reports) <= node.MOST_REPORTS
+    assert list(fleet.nodes["a"].devices) == ["a/x"]
 
 
 async def test_an_agent_that_starts_anew_at_its_address_counts_once(

@@ -142,22 +142,20 @@ class FleetResponse(_message.Message):
     def __init__(self, nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("name", "address", "state", "detail", "age_seconds", "devices", "allocations_problem")
+    __slots__ = ("name", "address", "state", "detail", "age_seconds", "devices")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
-    ALLOCATIONS_PROBLEM_FIELD_NUMBER: _ClassVar[int]
     name: str
     address: str
     state: str
     detail: str
     age_seconds: float
     devices: _containers.RepeatedCompositeFieldContainer[FleetDevice]
-    allocations_problem: str
-    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[str] = ..., detail: _Optional[str] = ..., age_seconds: _Optional[float] = ..., devices: _Optional[_Iterable[_Union[FleetDevice, _Mapping]]] = ..., allocations_problem: _Optional[str] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[str] = ..., detail: _Optional[str] = ..., age_seconds: _Optional[float] = ..., devices: _Optional[_Iterable[_Union[FleetDevice, _Mapping]]] = ...) -> None: ...
 
 class FleetDevice(_message.Message):
     __slots__ = ("id", "name", "vendor", "problem", "pods", "values", "reasons")
