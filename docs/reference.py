@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -19,11 +20,16 @@ import attrs
 import accelscale
 from accelscale.cli import app
 from accelscale.errors import Fault
+from accelscale.hpa import desired_replicas
 from accelscale.lab.check import RULES
+from accelscale.lab.simulate.report import seconds
+from accelscale.lab.simulate.server_model import FIGURES, SETUPS
+from accelscale.lab.simulate.signals import SIGNALS
+from accelscale.lab.wording import number, percent
 from accelscale.metrics import METRICS, TIER_SECONDS, Metric
 from accelscale.model import Reason
 from accelscale.profiles import PROFILES
-from accelscale.trigger import KEYS
+from accelscale.trigger import KEYS, MetricType
 from accelscale_server.config import AgentConfig, ServeConfig, ServerConfig
 
 DOCS = Path(__file__).parent
@@ -184,6 +190,132 @@ def findings() -> str:
     return table(header, ([cell.replace("|", "\\|") for cell in row] for row in rows))
 
 
+SHAPES = (
+    ("mean under AverageValue", MetricType.AVERAGE_VALUE, False),
+    ("sum under AverageValue", MetricType.AVERAGE_VALUE, True),
+    ("mean under Value", MetricType.VALUE, False),
+    ("sum under Value", MetricType.VALUE, True),
+)
+"""What can be sent to an HPA under what type: in words, the type, whether it is a sum."""
+
+
+def metric_shapes() -> str:
+    """What each shape of a number asks for, threshold 70, by replicas and what each carries."""
+    counts = (1, 2, 4, 8, 20)
+    rows = []
+    for carried in (20, 60, 80, 95):
+        for name, kind, summed in SHAPES:
+            cells = []
+            for count in counts:
+                value = carried * count if summed else carried
+                cells.append(str(desired_replicas(value, 70, metric_type=kind, current=count)))
+            rows.append((f"{carried} %", name, *cells))
+    return table(("each carries", "what is sent", *(f"of {count}" for count in counts)), rows)
+
+
+def loading_shapes() -> str:
+    """The same with 8 replicas of which 4 work at 95 % and 4 still load."""
+    cases = (
+        ("sum under AverageValue; those that load add 0", 4 * 95.0, MetricType.AVERAGE_VALUE, 4),
+        ("mean of the Ready under Value", 95.0, MetricType.VALUE, 4),
+        ("mean of all under Value, those that load not Ready", 47.5, MetricType.VALUE, 4),
+        ("mean of all under Value, the probe says Ready too early", 47.5, MetricType.VALUE, 8),
+        ("mean under AverageValue", 95.0, MetricType.AVERAGE_VALUE, 4),
+        (
+            "what accelscale sends: those that load filled in, which would turn the direction",
+            8 * 70.0,
+            MetricType.AVERAGE_VALUE,
+            4,
+        ),
+    )
+    rows = [
+        (name, f"{value:g}", str(desired_replicas(value, 70, metric_type=kind, current=8, ready=r)))
+        for name, value, kind, r in cases
+    ]
+    return table(("what is sent", "number", "the HPA asks for"), rows)
+
+
+def growth() -> str:
+    """How many rounds of loading a full fleet takes to grow, by threshold."""
+    rows = (
+        (str(threshold), _rounds(threshold, 1, 32), _rounds(threshold, 8, 16))
+        for threshold in (50, 60, 70, 75, 80, 85, 90, 91)
+    )
+    return table(("threshold", "from 1 to 32 or more", "from 8 to 16 or more"), rows)
+
+
+def _rounds(threshold: int, replicas: int, wanted: int) -> str:
+    for rounds in range(100):
+        if replicas >= wanted:
+            return str(rounds)
+        replicas = desired_replicas(100 * replicas, threshold, current=replicas)
+    return "never"
+
+
+def server_figures() -> str:
+    """Every figure of the model of a server, with those of the setups."""
+    rows = (
+        (
+            code(name),
+            field.metadata["unit"],
+            field.metadata["help"],
+            *(_figure(getattr(setup, name)) for setup in SETUPS.values()),
+        )
+        for name, field in FIGURES.items()
+    )
+    return table(("figure", "unit", "meaning", *map(code, SETUPS)), rows)
+
+
+def _figure(value: float) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value / 1e9:.1f}e9" if value >= 1e9 else f"{value:.10g}"
+
+
+def signals() -> str:
+    """Every number that a trigger of another scaler can stand for."""
+    return table(("name", "is"), ((code(s.name), s.help) for s in SIGNALS.values()))
+
+
+def ranking(picture: str) -> str:
+    """The policies of a comparison of simulations that a page shows as a picture."""
+    header = ("policy", "late", "first token p95", "answer p95", "device hours", "energy")
+    rows = (
+        (
+            code(one["name"]),
+            percent(one["late_share"]),
+            seconds(one["first_token_p95"]),
+            seconds(one["whole_answer_p95"]),
+            number(one["device_hours"]),
+            f"{number(one['energy_kilowatt_hours'])} kWh",
+            str(round(one["replicas_started"])),
+        )
+        for one in _figures_of(picture)
+    )
+    return table((*header, "cold starts"), rows)
+
+
+def replayed(picture: str) -> str:
+    """The policies of a comparison of replays that a page shows as a picture."""
+    rows = (
+        (
+            code(one["name"]),
+            number(one["device_hours"]),
+            percent(one["missed_share"]),
+            percent(one["saturated_share"]),
+            str(round(one["scale_ups"] + one["scale_downs"])),
+            number(one["device_hours"] + 10 * one["missed_device_hours"]),
+        )
+        for one in _figures_of(picture)
+    )
+    header = ("policy", "device hours", "missed work", "time saturated", "scale events", "cost")
+    return table(header, rows)
+
+
+def _figures_of(picture: str) -> Any:
+    return json.loads((DOCS / "lab" / "pictures" / f"{picture}.json").read_text(encoding="utf-8"))
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "metrics": metrics,
     "keys": keys,
@@ -194,6 +326,14 @@ TABLES: dict[str, Callable[[], str]] = {
     "options": partial(options, ServeConfig),
     "agent_options": partial(options, AgentConfig),
     "commands": commands,
+    "metric_shapes": metric_shapes,
+    "loading_shapes": loading_shapes,
+    "growth": growth,
+    "server_figures": server_figures,
+    "signals": signals,
+    "which_signal": partial(ranking, "signals"),
+    "which_threshold": partial(ranking, "thresholds"),
+    "replayed_thresholds": partial(replayed, "replay"),
     "findings": findings,
 }
 
