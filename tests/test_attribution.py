@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
 from accelscale.attribution import counted_devices, node_workload
 from accelscale.errors import NoDataError, NotFoundError, UnsupportedError
@@ -78,6 +79,32 @@ def test_while_a_backend_cannot_read_what_it_would_show_may_exist() -> None:
     for keys in ({"devices": "GPU-aaaa"}, {"vendor": "nvidia"}):
         with pytest.raises(NoDataError, match="nvidia: driver not loaded"):
             counted(seen, **keys)
+
+
+def test_while_a_backend_that_was_asked_for_shows_nothing_nobody_knows_what_counts() -> None:
+    seen = evolve(
+        snapshot(OTHER, problems={"nvidia": "driver not loaded"}),
+        unseen_vendors=frozenset({"nvidia"}),
+    )
+    with pytest.raises(NoDataError, match="devices of nvidia are not known yet"):
+        counted(seen)
+    assert counted(seen, vendor="amd") == ["0000:03:00.0"]
+    assert counted(seen, devices="0000:03:00.0") == ["0000:03:00.0"]
+    assert counted(seen, missing="ignore") == ["0000:03:00.0"]
+
+
+def test_a_device_that_cannot_be_identified_may_be_the_one() -> None:
+    nameless = Device(
+        "nvidia-unidentified-1",
+        "unidentified",
+        "nvidia",
+        "nvidia",
+        problem=Reason.LOST,
+        attributes={"identified": "no"},
+    )
+    with pytest.raises(NoDataError, match="may be it") as caught:
+        counted(snapshot(CARD_A, nameless), devices="GPU-x")
+    assert caught.value.reason is Reason.LOST
 
 
 def test_no_device_at_all_is_no_data_with_what_was_tried() -> None:

@@ -204,6 +204,66 @@ def test_hanging_again_and_again_leaves_a_bounded_number_of_threads(start: Start
     assert until(lambda: len(threads()) == 2)
 
 
+def test_several_cards_that_hang_at_once_do_not_make_the_others_stale(start: Start) -> None:
+    backend = FakeBackend({f"d{n}": {UTILIZATION: 1.0} for n in range(8)})
+    collector, readings = start(backend, deadline=2.0)
+    assert until(lambda: value(readings, "d7") == 1.0)
+    for number in range(4):
+        backend.hang(f"d{number}")
+    stale = []
+
+    def all_timed_out() -> bool:
+        stale.extend(n for n in range(4, 8) if value(readings, f"d{n}") is None)
+        return all(reason(readings, f"d{n}") is Reason.TIMEOUT for n in range(4))
+
+    assert until(all_timed_out)
+    assert stale == []
+    assert collector.states()[0].phase == "ready"
+
+
+def test_a_listing_that_hangs_before_any_device_is_known_is_a_problem(start: Start) -> None:
+    backend = FakeBackend({})
+    backend.hang()
+    collector, readings = start(backend)
+    assert until(lambda: collector.states()[0].phase == "failed")
+    assert readings.snapshot().unseen_vendors == {"fake"}
+    backend.unhang()
+    assert until(lambda: readings.snapshot().unseen_vendors == set())
+
+
+def test_no_thread_to_be_had_is_survived(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = two_devices()
+    collector, readings = start(backend)
+    assert until(lambda: value(readings, "a") == 10.0)
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        backend.hang("a")
+        assert until(lambda: collector.states()[0].phase == "failed")
+    backend.unhang("a")
+    assert until(lambda: collector.states()[0].phase == "ready")
+    assert until(lambda: value(readings, "a") == 10.0)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_whatever_ends_the_thread_readings_go_on(start: Start, error: type[BaseException]) -> None:
+    class Leaves(FakeBackend):
+        left = False
+
+        def read(self, devices: object, metrics: object) -> object:  # type: ignore[override]
+            if not self.left:
+                self.left = True
+                raise error
+            return super().read(devices, metrics)  # type: ignore[arg-type]
+
+    _, readings = start(Leaves({"a": {UTILIZATION: 10.0}}))
+    assert until(lambda: value(readings, "a") == 10.0)
+
+
 def test_a_backend_that_does_not_isolate_times_out_as_a_whole(start: Start) -> None:
     backend = FakeBackend(
         {"a": {UTILIZATION: 10.0}, "b": {UTILIZATION: 20.0}}, isolates_devices=False

@@ -400,6 +400,12 @@ def test_a_negative_value_is_refused() -> None:
     assert caught.value.reason is Reason.OUT_OF_RANGE
 
 
+def test_what_cannot_be_sent_is_no_sign_of_idleness() -> None:
+    wanted = trigger(metric="thermal_headroom_celsius")
+    assert active(run(wanted, pods=one_each(-3.0))) is UnsupportedError
+    assert active(run(wanted, pods=one_each(-300.0, 5.0))) is True
+
+
 def test_an_evaluation_that_could_not_begin_answers_its_error() -> None:
     error = NotFoundError("no device GPU-x")
     evaluation = failed_evaluation(trigger(), Workload("w", ()), error, NOW)

@@ -55,8 +55,35 @@ def test_a_gap_begins_the_cover_anew() -> None:
     assert look(filled({float(t): 0.0 for t in short}), "max", 15.0, 39.0).covered
 
 
-def test_the_last_value_needs_no_past() -> None:
-    assert look(filled({0: 1.0}), "last", 600.0, 0.0).covered
+@pytest.mark.parametrize("interval", [1.0, 10.0, 60.0])
+@pytest.mark.parametrize("window", [0.5, 1.0, 15.0, 600.0])
+@pytest.mark.parametrize("statistic", ["last", "mean", "max"])
+def test_one_sample_alone_covers_no_window(statistic: str, window: float, interval: float) -> None:
+    history = filled({0: 1.0})
+    for now in (0.0, 0.5, 5.0):
+        found = history.value("a", Series("utilization_percent", window, statistic), now, interval)
+        assert isinstance(found, SeriesValue)
+        assert not found.covered
+
+
+def test_two_samples_cover_a_window_that_is_shorter_than_the_interval() -> None:
+    history = filled({0: 1.0, 60.0: 1.0}, gap=180.0)
+    found = history.value("a", Series("utilization_percent", 15.0, "mean"), 60.0, 60.0)
+    assert isinstance(found, SeriesValue)
+    assert found.covered
+
+
+def test_a_window_whose_near_end_is_empty_is_not_covered() -> None:
+    history = filled({float(t): 0.0 for t in range(60)})
+    assert look(history, "max", 5.0, 61.0).covered
+    assert not look(history, "max", 5.0, 74.0).covered
+    assert not look(history, "max", 30.0, 74.0).covered
+
+
+def test_what_was_cut_away_covers_nothing() -> None:
+    history = filled({float(t): 0.0 for t in range(7200)})
+    assert look(history, "max", 900.0, 7199.0).covered
+    assert not look(history, "max", 3600.0, 7199.0).covered
 
 
 def test_a_sample_that_is_not_newer_is_left_out() -> None:

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import accelscale
-from accelscale.errors import ConfigurationError, NoDataError, NotFoundError
+from accelscale.errors import BackendError, ConfigurationError, NoDataError, NotFoundError
 from accelscale.model import Reason
 from accelscale.plugins import load_plugins
 from accelscale.testing import FakeBackend
@@ -79,6 +79,20 @@ def test_backends_are_chosen_by_name_and_never_the_host_by_itself() -> None:
         assert [backend.name for backend in monitor.backends] == ["on-request"]
     with pytest.raises(NotFoundError, match="nvidai"):
         accelscale.open_monitor(["nvidai"], registry=registry)
+
+
+def test_a_backend_that_cannot_be_made_leaves_the_others_alone() -> None:
+    class Broken(FakeBackend):
+        name = "broken"
+
+        def __init__(self) -> None:
+            raise ValueError("oops")
+
+    registry = load_plugins(disabled=["*"], extra=[FakeBackend, Broken])
+    with accelscale.open_monitor(registry=registry) as monitor:
+        assert {backend.name for backend in monitor.backends} == {"nvidia", "fake"}
+    with pytest.raises(BackendError, match="broken"):
+        accelscale.open_monitor(["broken"], registry=registry)
 
 
 class OnRequest(FakeBackend):

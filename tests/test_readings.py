@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from accelscale.errors import BackendError
 from accelscale.metrics import METRICS
 from accelscale.model import (
     Device,
@@ -135,6 +136,61 @@ def test_a_metric_that_a_backend_never_reads_is_not_supported() -> None:
     assert len(failures) == len(METRICS) - 1
 
 
+def lacking(reason: Reason = Reason.NOT_SUPPORTED, *, permanent: bool = True) -> Failure:
+    return Failure("a", "utilization_percent", reason, permanent=permanent)
+
+
+def is_lacking(readings: Readings) -> bool:
+    return readings.snapshot().failures["a", "utilization_percent"].permanent
+
+
+def test_what_a_device_once_gave_it_does_not_lack_whatever_the_driver_says(
+    readings: Readings,
+) -> None:
+    take(readings, utilization_percent=40.0)
+    take(readings, lacking())
+    assert not is_lacking(readings)
+
+
+def test_what_a_device_never_gave_it_lacks_also_while_it_is_lost(readings: Readings) -> None:
+    take(readings, lacking())
+    assert is_lacking(readings)
+    take(readings, lacking(Reason.LOST, permanent=False))
+    assert is_lacking(readings)
+    take(readings, utilization_percent=40.0)
+    take(readings, lacking(Reason.LOST, permanent=False))
+    assert not is_lacking(readings)
+
+
+def test_a_reading_from_the_future_is_none(readings: Readings) -> None:
+    take(readings, age=-60.0, utilization_percent=40.0)
+    assert reason(readings, "utilization_percent") is Reason.ERROR
+    assert "ahead of the clock" in readings.snapshot().failures["a", "utilization_percent"].detail
+
+
+@pytest.mark.parametrize("other", ["fake", "another"])
+def test_an_id_that_is_there_twice_is_refused(readings: Readings, other: str) -> None:
+    backend = FakeBackend({}, name=other)
+    devices = [TOY, TOY] if other == "fake" else [TOY]
+    with pytest.raises(BackendError, match=r"the device id a of .* is there already"):
+        readings.set_devices(backend, devices)
+    assert len(readings.snapshot().devices) == 1
+
+
+def test_a_backend_that_was_asked_for_and_shows_nothing_leaves_its_vendor_unseen(
+    readings: Readings,
+) -> None:
+    amd = FakeBackend({}, name="amd")
+    readings.set_problem(amd, "no driver", optional=True)
+    assert readings.snapshot().unseen_vendors == set()
+    readings.set_problem(amd, "no driver")
+    assert readings.snapshot().unseen_vendors == {"amd"}
+    readings.set_problem(amd, None)
+    assert readings.snapshot().unseen_vendors == set()
+    readings.set_problem(FakeBackend({}), "its devices are known")
+    assert readings.snapshot().unseen_vendors == set()
+
+
 def test_a_device_that_is_gone_is_forgotten(readings: Readings) -> None:
     take(readings, utilization_percent=40.0)
     readings.set_devices(FakeBackend({}), [])
@@ -168,12 +224,13 @@ def test_who_subscribed_hears_of_every_pass_until_it_leaves(readings: Readings) 
 
 
 def test_an_optional_problem_counts_only_while_there_is_no_device(readings: Readings) -> None:
-    readings.set_problem("amd", "no library", optional=True)
-    readings.set_problem("intel", "no permission")
+    amd, intel = FakeBackend({}, name="amd"), FakeBackend({}, name="intel")
+    readings.set_problem(amd, "no library", optional=True)
+    readings.set_problem(intel, "no permission")
     assert readings.snapshot().problems == {"intel": "no permission"}
     readings.set_devices(FakeBackend({}), [])
     assert set(readings.snapshot().problems) == {"amd", "intel"}
-    readings.set_problem("intel", None)
+    readings.set_problem(intel, None)
     assert set(readings.snapshot().problems) == {"amd"}
 
 

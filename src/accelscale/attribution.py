@@ -90,7 +90,13 @@ def select_devices(trigger: Trigger, snapshot: Snapshot) -> tuple[Device, ...]:
         devices = tuple(device for device in devices if device.vendor == trigger.vendor)
         _need_seen(devices, snapshot, f"device of vendor {trigger.vendor}", "vendors")
     if trigger.devices:
-        devices = _named(trigger.devices, devices, snapshot)
+        return _named(trigger.devices, devices, snapshot)
+    unseen = {v for v in snapshot.unseen_vendors if trigger.vendor in (None, v)}
+    if unseen and trigger.missing != "ignore":
+        raise NoDataError(
+            f"the devices of {', '.join(sorted(unseen))} are not known yet. {_problems(snapshot)}",
+            reason=Reason.ERROR,
+        )
     return devices
 
 
@@ -181,6 +187,10 @@ def _need_seen(found: Collection[Device], snapshot: Snapshot, what: str, kind: s
     text = f"no {what}; {kind} seen: {', '.join(names[:MOST_KNOWN]) or 'none'}{more}"
     if snapshot.problems:
         raise NoDataError(f"{text}. {_problems(snapshot)}", reason=Reason.ERROR)
+    nameless = [d for d in snapshot.devices if d.attributes.get("identified") == "no"]
+    if nameless:
+        lost = f"{nameless[0].id}, which cannot be identified now, may be it"
+        raise NoDataError(f"{text}; {lost}", reason=nameless[0].problem)
     raise NotFoundError(text)
 
 

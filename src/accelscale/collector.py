@@ -32,7 +32,7 @@ REFRESH_SECONDS = 5.0
 REOPEN_SECONDS = (1.0, 1.0, 1.0, 2.0, 4.0, 8.0, 10.0)
 """Waits between attempts to open a backend that does not open; the last one repeats."""
 
-MOST_STUCK = 8
+MOST_STUCK = 16
 """Threads of one backend that may be left inside hanging calls."""
 
 ENUMERATION = ""
@@ -133,6 +133,8 @@ class BackendLoop:
             self._wake.clear()
             self._phase, self._reason = "opening", "not tried yet"
             self._start_thread()
+        if self._last_time is None:
+            self._readings.set_problem(self.backend, "not opened yet", optional=self._optional)
 
     def stop(self, seconds: float) -> bool:
         """End the thread and close the backend; False if a hanging call kept it open."""
@@ -150,7 +152,7 @@ class BackendLoop:
             return False
         self._close()
         text = "let go of, so that the driver can be maintained"
-        self._readings.set_problem(self.backend.name, text)
+        self._readings.set_problem(self.backend, text)
         self._readings.fail(self._devices, tuple(self.backend.metrics), Reason.STALE, text)
         self._readings.publish()
         return True
@@ -158,20 +160,14 @@ class BackendLoop:
     def check(self, now: float) -> None:
         """Give up on a call that has outlasted the deadline; the watchdog calls this."""
         with self._lock:
-            call = self._call
-            if call is None or call.given_up or now - call.since <= self._deadline:
+            self._revive()
+            call, patience = self._call, self._patience()
+            if call is None or call.given_up or now - call.since <= patience:
                 return
             call.given_up = True
             self._timeouts += 1
-            replaced = (
-                self.backend.isolates_devices and self._is_open and len(self._stuck) < MOST_STUCK
-            )
-            if replaced:
-                self._stuck[call.device_id] = call.thread
-                self._suspects.add(call.device_id)
-                self._call = None
-                self._start_thread()
-        text = f"a driver call did not come back within {self._deadline:g} s"
+            replaced = self._can_go_on(call) and self._replace(call)
+        text = f"a driver call did not come back within {patience:g} s"
         if replaced:
             hung = [device for device in self._devices if device.id == call.device_id]
             logger.warning("%s: %s: %s", self.backend.name, call.device_id or "listing", text)
@@ -180,11 +176,52 @@ class BackendLoop:
         else:
             self._fall(f"{text}; nothing else can be read meanwhile", Reason.TIMEOUT)
 
-    def _start_thread(self) -> None:
+    def _patience(self) -> float:
+        """Seconds that a call may take now.
+
+        Less while others hang, so that several hanging devices, found one after the other, do not
+        together outlast the age limit of the rest.
+        """
+        return float(self._deadline / 2 ** min(len(self._stuck), 3))
+
+    def _can_go_on(self, call: _Call) -> bool:
+        """Whether there is something else to read, and another thread may read it."""
+        return (
+            self.backend.isolates_devices
+            and self._is_open
+            and any(device.id != call.device_id for device in self._devices)
+            and len(self._stuck) < MOST_STUCK
+        )
+
+    def _replace(self, call: _Call) -> bool:
+        """Leave a thread inside its call and have another go on; False where none can be had."""
+        if not self._start_thread():
+            return False
+        self._stuck[call.device_id] = call.thread
+        self._suspects.add(call.device_id)
+        self._call = None
+        return True
+
+    def _revive(self) -> None:
+        """Start anew what ended without being asked to; whatever ended it, readings must go on."""
+        if self._stopped or (self._thread is not None and self._thread.is_alive()):
+            return
+        self._call = None
+        self._start_thread()
+
+    def _start_thread(self) -> bool:
+        """Have a new thread read from now on; False where the system has none left for us."""
+        before = self._thread
         self._thread = threading.Thread(
             target=self._run, name=f"accelscale-{self.backend.name}", daemon=True
         )
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._thread = before
+            logger.debug("%s: %s", self.backend.name, error)
+            return False
+        return True
 
     def _run(self) -> None:
         tick = time.monotonic()
@@ -216,7 +253,7 @@ class BackendLoop:
             self._fall(str(error), error.reason or Reason.ERROR, error)
         except _Superseded:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             logger.exception("%s: the backend broke its contract", self.backend.name)
             self._failed += 1
             self._close()
@@ -258,7 +295,7 @@ class BackendLoop:
         self._failed_opens = 0
         self._needs_restart = False
         self._set_phase("ready", f"{len(self._devices)} devices")
-        self._readings.set_problem(self.backend.name, None)
+        self._readings.set_problem(self.backend, None)
         self._readings.publish()
 
     def _due(self, now: float) -> tuple[str, ...]:
@@ -298,7 +335,7 @@ class BackendLoop:
         self._needs_restart = error is not None and error.needs_restart
         self._set_phase("failed", text)
         self._readings.set_problem(
-            self.backend.name, text, optional=self._optional and self._last_time is None
+            self.backend, text, optional=self._optional and self._last_time is None
         )
         code = error.code if error is not None else None
         self._readings.fail(self._devices, tuple(self.backend.metrics), reason, text, code)
@@ -315,7 +352,7 @@ class BackendLoop:
         self._is_open = False
         try:
             self.backend.close()
-        except Exception:
+        except (Exception, SystemExit):
             logger.exception("%s: closing failed", self.backend.name)
 
 
@@ -380,4 +417,7 @@ class Collector:
         while not self._ended.wait(period):
             now = time.monotonic()
             for loop in self._loops:
-                loop.check(now)
+                try:
+                    loop.check(now)
+                except Exception:
+                    logger.exception("the watchdog failed; it goes on")

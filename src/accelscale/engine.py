@@ -134,8 +134,12 @@ def evaluate(
     figures = tuple(
         _replica_figure(trigger, snapshot, replica, now - limit) for replica in workload.replicas
     )
-    value, fill, figures = _value(trigger, figures, snapshot, now)
+    total, fill, figures = _value(trigger, figures, snapshot, now)
+    value = _sendable(trigger, total)
     activation = _activation_value(trigger, figures)
+    active = _active(trigger, activation, figures, snapshot, now)
+    if active is False and isinstance(value, UnsupportedError):
+        active = value  # what is no number for the HPA is no sign of idleness either
     oldest = min(
         (d.value.time for figure in figures for d in figure.devices if d.value is not None),
         default=math.inf,
@@ -144,8 +148,8 @@ def evaluate(
         trigger=trigger,
         workload=workload,
         time=now,
-        value=_sendable(trigger, value),
-        active=_active(trigger, activation, figures, snapshot, now),
+        value=value,
+        active=active,
         activation_value=activation,
         replicas=figures,
         fill=fill,

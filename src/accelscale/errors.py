@@ -39,9 +39,10 @@ class Fault:
     problem: str
 
     def __str__(self) -> str:
+        key = self.key if self.key.isprintable() else repr(self.key)
         if self.value is None:
-            return f"{self.key}: {self.problem}"
-        return f"{self.key}={self.value!r}: {self.problem}"
+            return f"{key}: {self.problem}"
+        return f"{key}={self.value!r}: {self.problem}"
 
 
 class ConfigurationError(AccelscaleError):

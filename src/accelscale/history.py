@@ -11,6 +11,7 @@ from array import array
 from bisect import bisect_left
 
 from accelscale.aggregation import statistic
+from accelscale.metrics import max_age
 from accelscale.model import Reason, Sample, Series, SeriesValue
 
 KEPT_SECONDS = 900.0
@@ -18,6 +19,18 @@ KEPT_SECONDS = 900.0
 
 FORGET_AFTER = 3600.0
 """Seconds after which a longer window that nobody asked for again no longer grows rings."""
+
+
+def margins(window: float, interval: float) -> tuple[float, float]:
+    """Seconds that samples may miss of a window, at its far end and at its near one.
+
+    At the far end it is what lies between two samples, but never half of the window, so that one
+    sample alone covers nothing. At the near end a sample may be missing as long as its forerunner
+    counts, and no more than half of the window.
+    """
+    far = min(1.5 * interval, window / 2)
+    near = min(max_age(interval), max(1.5 * interval, window / 2))
+    return far, near
 
 
 class Ring:
@@ -56,18 +69,19 @@ class Ring:
         if times[0] < sample.time - 1.25 * keep:
             cut = bisect_left(times, sample.time - keep)
             del times[:cut], self._values[:cut]
+            self.whole_since = max(self.whole_since, times[0])
 
-    def window(self, series: Series, now: float, slack: float) -> SeriesValue:
+    def window(self, series: Series, now: float, interval: float) -> SeriesValue:
         """What the series says at ``now``; the ring must not be empty.
 
         A window that holds no sample, because it is shorter than the interval, takes the newest.
-        ``slack`` is how much the samples may miss of the window: one interval.
+        ``interval`` is the seconds between two readings.
         """
         start = bisect_left(self._times, now - series.window_seconds)
         values = self._values[min(start, len(self._values) - 1) :]
-        covered = series.statistic == "last" or (
-            self.whole_since <= now - series.window_seconds + slack
-        )
+        far, near = margins(series.window_seconds, interval)
+        covered = self.whole_since <= self.newest - series.window_seconds + far
+        covered = covered and self.newest >= now - near
         value = statistic(series.statistic)(values)
         return SeriesValue(value, self.newest, covered, self.shared)
 
@@ -88,14 +102,14 @@ class History:
         ring.add(sample, gap, self._keep(sample.metric, sample.time))
 
     def value(
-        self, device_id: str, series: Series, now: float, slack: float
+        self, device_id: str, series: Series, now: float, interval: float
     ) -> SeriesValue | Reason:
         """What the series says of the device, or ``STALE`` where there is no sample at all."""
         if series.window_seconds > KEPT_SECONDS:
             seconds, _ = self._longer.get(series.metric, (0.0, 0.0))
             self._longer[series.metric] = (max(seconds, series.window_seconds), now)
         ring = self._rings.get((device_id, series.metric))
-        return Reason.STALE if ring is None else ring.window(series, now, slack)
+        return Reason.STALE if ring is None else ring.window(series, now, interval)
 
     def forget(self, device_id: str) -> None:
         """Drop the rings of a device that is gone."""

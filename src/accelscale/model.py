@@ -177,6 +177,8 @@ class Snapshot:
     ``intervals`` holds it for the metrics that are read more rarely. ``problems`` names the
     backends that cannot read at present, with the reason in words. ``processes`` holds, for the
     devices that tell it, what each process uses, with the time of that reading.
+    ``unseen_vendors`` are those whose backend was asked for and has not shown its devices yet, so
+    that nobody knows how many there are.
     """
 
     time: float
@@ -189,6 +191,7 @@ class Snapshot:
     intervals: Mapping[str, float] = field(factory=dict, hash=False)
     problems: Mapping[str, str] = field(factory=dict, hash=False)
     processes: Mapping[str, tuple[float, tuple[ProcessUse, ...]]] = field(factory=dict, hash=False)
+    unseen_vendors: frozenset[str] = frozenset()
 
     def device(self, device_id: str) -> Device | None:
         """The device with that id, or None."""

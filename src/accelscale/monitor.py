@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 
 from accelscale.attribution import node_workload
 from accelscale.backend import Backend
 from accelscale.collector import BackendState, Collector
 from accelscale.engine import Evaluation, evaluate, failed_evaluation
-from accelscale.errors import AccelscaleError, ConfigurationError, Fault
+from accelscale.errors import AccelscaleError, BackendError, ConfigurationError, Fault
 from accelscale.metrics import Metric
 from accelscale.model import Series, Snapshot, Workload
 from accelscale.plugins import Registry, load_plugins
 from accelscale.readings import Readings
 from accelscale.trigger import Trigger
+
+logger = logging.getLogger("accelscale.monitor")
 
 SHORTEST_INTERVAL = 0.05
 LONGEST_INTERVAL = 300.0
@@ -154,7 +157,7 @@ def _chosen(backends: Iterable[str | Backend] | None, registry: Registry) -> tup
             for name, registered in registry.backends.items()
             if not registered.backend.on_request_only
         ]
-        return tuple(registry.create(name) for name in names)
+        return tuple(_created(names, registry))
     chosen = [
         registry.create(backend) if isinstance(backend, str) else backend for backend in backends
     ]
@@ -164,6 +167,15 @@ def _chosen(backends: Iterable[str | Backend] | None, registry: Registry) -> tup
             [Fault("backends", None, "at least one is needed")], subject="monitor"
         )
     return tuple(by_name.values())
+
+
+def _created(names: Iterable[str], registry: Registry) -> Iterator[Backend]:
+    """The backends that nobody named: one that cannot even be made leaves the others alone."""
+    for name in names:
+        try:
+            yield registry.create(name)
+        except BackendError as error:
+            logger.warning("%s is left out: %s", name, error)
 
 
 def _check(interval: float, deadline: float) -> None:

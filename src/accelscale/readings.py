@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from attrs import evolve
 
 from accelscale.derive import Deriver, can_follow
+from accelscale.errors import BackendError
 from accelscale.history import History
 from accelscale.metrics import LEAST_MAX_AGE, TIER_SECONDS, Kind, Metric, Tier, max_age
 from accelscale.model import (
@@ -54,7 +55,10 @@ class Readings:
         self._intervals: dict[str, float] = {}
         self._max_ages: dict[str, float] = {}
         self._problems: dict[str, tuple[str, bool]] = {}
+        self._unseen: set[str] = set()
         self._processes: dict[str, tuple[float, tuple[ProcessUse, ...]]] = {}
+        self._given: set[tuple[str, str]] = set()
+        self._lacking: set[tuple[str, str]] = set()
         self._history = History()
         self._deriver = Deriver(metrics)
         self._subscribers: list[Callable[[], None]] = []
@@ -77,9 +81,14 @@ class Readings:
                     self._set_interval(metric.name, min(known))
 
     def set_devices(self, backend: Backend, devices: Sequence[Device]) -> tuple[Device, ...]:
-        """Replace the devices of a backend; what is known of those that are gone is dropped."""
+        """Replace the devices of a backend; what is known of those that are gone is dropped.
+
+        Raises:
+            BackendError: an id is there twice, so that one device would hide behind another.
+        """
         named = tuple(evolve(device, node=device.node or self._node) for device in devices)
         with self._changed:
+            self._refuse_doubles(backend, named)
             gone = {device.id for device in self._devices.get(backend.name, ())}
             self._devices[backend.name] = named
             for device_id in gone - {device.id for device in named}:
@@ -88,18 +97,19 @@ class Readings:
                 self._declare_absent(backend, device)
         return named
 
-    def set_problem(
-        self, backend_name: str, problem: str | None, *, optional: bool = False
-    ) -> None:
+    def set_problem(self, backend: Backend, problem: str | None, *, optional: bool = False) -> None:
         """Say why a backend cannot read at present, or that it can.
 
         An ``optional`` problem counts only while no backend has a device.
         """
         with self._changed:
             if problem is None:
-                self._problems.pop(backend_name, None)
+                self._problems.pop(backend.name, None)
+                self._unseen.discard(backend.vendor)
             else:
-                self._problems[backend_name] = (problem, optional)
+                self._problems[backend.name] = (problem, optional)
+                if not optional and not self._devices.get(backend.name):
+                    self._unseen.add(backend.vendor)
 
     def take(self, reading: Reading, asked: Iterable[str] = ()) -> None:
         """Take what one device gave in one pass; what was ``asked`` and not given fails."""
@@ -108,13 +118,15 @@ class Readings:
             complete = self._checked(self._deriver.extend(checked, self._max_ages))
             for sample in complete.samples:
                 key = (sample.device_id, sample.metric)
+                self._given.add(key)
+                self._lacking.discard(key)
                 self._samples[key] = sample
                 self._failures.pop(key, None)
                 if self.metrics[sample.metric].kind is Kind.GAUGE:
                     self._history.add(sample, self._max_ages.get(sample.metric, LEAST_MAX_AGE))
             for failure in complete.failures:
                 key = (failure.device_id, failure.metric)
-                self._failures[key] = failure
+                self._failures[key] = self._judged(failure)
                 self._samples.pop(key, None)
             if reading.processes is not None:
                 self._processes[reading.device_id] = (time.monotonic(), reading.processes)
@@ -184,6 +196,7 @@ class Readings:
                     if not optional or not devices
                 },
                 processes=dict(self._processes),
+                unseen_vendors=frozenset(self._unseen),
             )
 
     def _expire(self, now: float) -> None:
@@ -207,8 +220,8 @@ class Readings:
         failure = self._failures.get((device_id, series.metric))
         if failure is not None and not failure.reason.passing:
             return failure
-        slack = 1.5 * self._intervals.get(series.metric, self.interval)
-        value = self._history.value(device_id, series, now, slack)
+        interval = self._intervals.get(series.metric, self.interval)
+        value = self._history.value(device_id, series, now, interval)
         if isinstance(value, SeriesValue):
             return value
         return failure or Failure(device_id, series.metric, value, "no reading yet", math.nan)
@@ -229,12 +242,45 @@ class Readings:
                     *key, Reason.NOT_SUPPORTED, detail, time.monotonic(), permanent=True
                 )
 
+    def _judged(self, failure: Failure) -> Failure:
+        """The failure, permanent or not by what the device did before.
+
+        What it once gave it has, whatever the driver says now; what it never had it does not get
+        by falling ill as a whole.
+        """
+        key = (failure.device_id, failure.metric)
+        if failure.permanent and key not in self._given:
+            self._lacking.add(key)
+        permanent = key in self._lacking
+        return failure if failure.permanent == permanent else evolve(failure, permanent=permanent)
+
+    def _refuse_doubles(self, backend: Backend, devices: Sequence[Device]) -> None:
+        holders = {
+            device.id: name
+            for name, group in self._devices.items()
+            for device in group
+            if name != backend.name
+        }
+        for device in devices:
+            if device.id in holders:
+                raise BackendError(
+                    f"the device id {device.id} of {backend.name} is there already, in"
+                    f" {holders[device.id]}",
+                    reason=Reason.ERROR,
+                )
+            holders[device.id] = backend.name
+
     def _checked(self, reading: Reading) -> Reading:
         """The reading with its impossible values turned into failures."""
         samples: list[Sample] = []
         failures = list(reading.failures)
+        now = time.monotonic()
         for sample in reading.samples:
             metric = self.metrics[sample.metric]
+            if not sample.time <= now:
+                detail = f"the reading is dated {sample.time - now:.1f} s ahead of the clock"
+                failures.append(Failure(sample.device_id, sample.metric, Reason.ERROR, detail, now))
+                continue
             if metric.minimum <= sample.value <= metric.maximum and math.isfinite(sample.value):
                 samples.append(sample)
                 continue
@@ -251,6 +297,8 @@ class Readings:
         self._samples = {k: v for k, v in self._samples.items() if k[0] != device_id}
         self._failures = {k: v for k, v in self._failures.items() if k[0] != device_id}
         self._processes.pop(device_id, None)
+        self._given = {key for key in self._given if key[0] != device_id}
+        self._lacking = {key for key in self._lacking if key[0] != device_id}
         self._history.forget(device_id)
         self._deriver.forget(device_id)
 

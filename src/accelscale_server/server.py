@@ -251,6 +251,10 @@ async def until_signalled(make: Callable[[], Server], grace: float) -> None:
         logger.warning("stopping at once: asked a second time")
         await server.stop_at_once()
     await stopping
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Drivers are still to be let go of, and one more signal must not cut that short.
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
     logger.info("stopped")
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("accelscale_server.verdicts")
 
 MOST = 2048
-LONGEST_METADATA = 16 * 1024
+LONGEST_METADATA = 2 * 1024
 """Characters of metadata that are remembered; longer ones are parsed at every call."""
 
 LONGEST_NAME = 253

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -229,3 +230,13 @@ def test_an_interrupt_is_quiet(workbench: Workbench) -> None:
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (130, "")
+
+
+@pytest.mark.parametrize("redirection", [">&-", ">/dev/full", "2>&-", ">&- 2>&-"])
+def test_a_closed_or_full_stream_gives_no_traceback(redirection: str) -> None:
+    command = f"{shlex.quote(sys.executable)} -m accelscale plugins --json {redirection}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
+    assert "Traceback" not in done.stderr
+    assert done.returncode == (1 if "full" in redirection else 0)
+    if "full" in redirection:
+        assert "No space left on device" in done.stderr

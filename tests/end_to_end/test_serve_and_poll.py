@@ -202,7 +202,7 @@ def test_the_list_of_devices_agrees_with_the_driver(driver: FakeNvml, nvml_libra
 @pytest.mark.parametrize(
     ("error", "status", "word"),
     [
-        ("NOT_SUPPORTED", "FAILED_PRECONDITION", "NOT_SUPPORTED"),
+        ("NOT_SUPPORTED", "UNAVAILABLE", "not_supported"),  # it gave the metric before
         ("NO_PERMISSION", "UNAVAILABLE", "permission"),
         ("GPU_IS_LOST", "UNAVAILABLE", "lost"),
         ("RESET_REQUIRED", "UNAVAILABLE", "reset_required"),

@@ -13,7 +13,7 @@ from accelscale.lab.windows import window_values
 from accelscale.model import Sample, Series
 
 GAP = 5.0
-SLACK = 1.5
+INTERVAL = 1.0
 
 steps = st.one_of(
     st.floats(0.001, 3.0), st.sampled_from([0.25, 1.0, 1.0, 1.0, 5.0, 5.5]), st.floats(4.0, 400.0)
@@ -44,7 +44,7 @@ def test_columns_and_rings_agree(
     times, found, moments = history
     series = Series("power_watts", seconds, statistic)
     column = Column(np.array(times), np.array(found))
-    computed = window_values(column, series, np.array(moments), gap=GAP, slack=SLACK)
+    computed = window_values(column, series, np.array(moments), gap=GAP, interval=INTERVAL)
     ring, taken = Ring(), 0
     for at, moment in enumerate(moments):
         while taken < len(times) and times[taken] <= moment:
@@ -53,7 +53,7 @@ def test_columns_and_rings_agree(
         assert computed.counts[at] == taken
         if not taken:
             continue
-        expected = ring.window(series, moment, SLACK)
+        expected = ring.window(series, moment, INTERVAL)
         assert computed.values[at] == expected.value
         assert computed.newest[at] == expected.time
         assert computed.covered[at] == expected.covered
@@ -62,7 +62,7 @@ def test_columns_and_rings_agree(
 def test_a_column_without_a_sample_counts_none() -> None:
     empty = Column(np.empty(0), np.empty(0))
     found = window_values(
-        empty, Series("power_watts", 15.0, "mean"), np.array([0.0, 1.0]), gap=5.0, slack=1.5
+        empty, Series("power_watts", 15.0, "mean"), np.array([0.0, 1.0]), gap=5.0, interval=1.0
     )
     assert found.counts.tolist() == [0, 0]
     assert not found.covered.any()
@@ -72,14 +72,14 @@ def test_a_long_window_is_summed_without_an_error() -> None:
     rng = np.random.default_rng(3)
     column = Column(np.arange(5000.0), rng.uniform(0, 100, 5000))
     series = Series("utilization_percent", 3600.0, "mean")
-    found = window_values(column, series, np.array([4999.0]), gap=5.0, slack=1.5)
+    found = window_values(column, series, np.array([4999.0]), gap=5.0, interval=1.0)
     ring = Ring()
     for time, value in zip(column.times.tolist(), column.values.tolist(), strict=True):
         ring.add(Sample("a", "utilization_percent", value, time), 5.0, 1e6)
-    assert found.values[0] == ring.window(series, 4999.0, 1.5).value
+    assert found.values[0] == ring.window(series, 4999.0, 1.0).value
 
 
 def test_an_unknown_statistic_is_refused() -> None:
     column = Column(np.arange(3.0), np.arange(3.0))
     with pytest.raises(KeyError):
-        window_values(column, Series("m", 1.0, "median"), np.array([2.0]), gap=5.0, slack=1.5)
+        window_values(column, Series("m", 1.0, "median"), np.array([2.0]), gap=5.0, interval=1.0)

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Collection, Sequence
 from importlib import metadata
+from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
@@ -29,6 +30,7 @@ COMMAND_GROUP = "accelscale.commands"
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command; see `accelscale.cli.main` for the statuses."""
+    _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         _never_fail_to_encode(stream)
     # Commands say themselves what matters; `serve` sets up its own log.
@@ -45,6 +47,10 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         return _reader_left()
     except AccelscaleError as error:
+        _complain(f"accelscale: {error}")
+        return 1
+    except OSError as error:  # a full disk behind standard output, for one
+        _silence(sys.stdout)
         _complain(f"accelscale: {error}")
         return 1
     except Exception as error:
@@ -178,6 +184,10 @@ def _flushed(status: int) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         return _reader_left()
+    except OSError as error:
+        _silence(sys.stdout)
+        _complain(f"accelscale: {error}")
+        return status or 1
     return status
 
 
@@ -192,6 +202,13 @@ def _silence(stream: TextIO) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
+
+
+def _open_what_is_closed() -> None:
+    """Python has None for a standard stream that was closed before the start."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - for good
 
 
 def _never_fail_to_encode(stream: TextIO) -> None:

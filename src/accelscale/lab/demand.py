@@ -24,6 +24,7 @@ from attrs import frozen
 
 from accelscale.aggregation import statistic
 from accelscale.errors import NoDataError
+from accelscale.history import margins
 from accelscale.hpa.loop import Pods
 from accelscale.lab.recording import Floats, Recording
 from accelscale.lab.view import View
@@ -219,9 +220,8 @@ class Fleet:
         if self._whole_since > start * step:
             known = [value for value in known if not math.isnan(value)]
         whole_since = max(created, self._whole_since)
-        covered = series.statistic == "last" or (
-            whole_since <= now - series.window_seconds + 1.5 * step
-        )
+        far, near = margins(series.window_seconds, step)
+        covered = whole_since <= newest - series.window_seconds + far and newest >= now - near
         value = statistic(series.statistic)([0.0] * loading + known)
         return SeriesValue(value, newest, covered)
 

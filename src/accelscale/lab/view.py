@@ -221,7 +221,7 @@ class View:
         column = self.recording.columns.get((device_id, series.metric), _EMPTY)
         interval = self.recording.interval_of(series.metric)
         found = window_values(
-            column, series, self.moments, gap=max_age(interval), slack=1.5 * interval
+            column, series, self.moments, gap=max_age(interval), interval=interval
         )
         return _Cells(
             found.values.tolist(),

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from attrs import frozen
 
 from accelscale.aggregation import PERCENTILE, percentile
+from accelscale.history import margins
 from accelscale.lab.recording import Column, Floats
 from accelscale.model import Series
 
@@ -33,12 +34,12 @@ class WindowValues:
 
 
 def window_values(
-    column: Column, series: Series, moments: Floats, *, gap: float, slack: float
+    column: Column, series: Series, moments: Floats, *, gap: float, interval: float
 ) -> WindowValues:
     """The series at each of the moments, which must not fall.
 
-    ``gap`` is the most seconds between two samples without a break, ``slack`` what the samples may
-    miss of the window, both as in `accelscale.history`.
+    ``gap`` is the most seconds between two samples without a break, ``interval`` the usual ones,
+    both as in `accelscale.history`.
     """
     times = column.times
     ends = np.searchsorted(times, moments, side="right")
@@ -53,10 +54,13 @@ def window_values(
     last = np.maximum(ends - 1, 0)
     empty = len(times) == 0
     newest = np.full(len(moments), np.nan) if empty else times[last]
-    if series.statistic == "last":
-        covered = known.copy()
+    if empty:
+        covered = known
     else:
-        covered = known & (False if empty else _whole_since(times, gap)[last] <= since + slack)
+        whole_since = _whole_since(times, gap)[last]
+        far, near = margins(series.window_seconds, interval)
+        covered = known & (whole_since <= newest - series.window_seconds + far)
+        covered &= newest >= moments - near
     return WindowValues(values, newest, covered, ends)
 
 

@@ -36,6 +36,7 @@ class Card:
     between us and the card, such as a virtual machine. ``asked`` holds metrics that others are
     judged by and that were asked for, ``without`` those whose field the driver lacks.
     ``reading`` is true while a thread reads the card; no other thread may call NVML for it then.
+    One that is not ``is_identified`` is counted by NVML, which never let us learn who it is.
     """
 
     id: str
@@ -57,6 +58,7 @@ class Card:
     asked: set[str] = field(factory=set)
     without: set[str] = field(factory=set)
     reading: bool = False
+    is_identified: bool = True
     health: Health = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -103,7 +105,7 @@ class Card:
 
     def as_device(self) -> Device:
         """The record for the world outside."""
-        attributes = {}
+        attributes = {} if self.is_identified else {"identified": "no"}
         if self.minor_number is not None:
             attributes["minor_number"] = str(self.minor_number)
         if self.mig is not None:

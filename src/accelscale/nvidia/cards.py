@@ -205,13 +205,13 @@ class Cards:
             error = _error_at(driver, place)
             if error is not None and unexplained:
                 unexplained.pop()
-                card = Card(place, _UNIDENTIFIED, pci_address=place)
+                card = Card(place, _UNIDENTIFIED, pci_address=place, is_identified=False)
                 card.is_ill(_problem(error), str(error))
                 self._cards = {**self._cards, place: card}
         count = max(len(unexplained), len(self._nameless) - newcomers, 0)
         nameless = list(self._nameless[:count])
         for number in range(len(nameless), count):
-            card = Card(f"nvidia-unidentified-{number + 1}", _UNIDENTIFIED)
+            card = Card(f"nvidia-unidentified-{number + 1}", _UNIDENTIFIED, is_identified=False)
             card.is_ill(_problem(unexplained[-1]), str(unexplained[-1]))
             nameless.append(card)
         self._nameless = tuple(nameless)
