@@ -188,7 +188,9 @@ class Cluster:
         chosen = [pod for pod in members.living if _chosen(trigger, pod)]
         if members.living and not chosen:
             raise NotFoundError(_nothing_chosen(trigger, members))
-        holdings = Holdings(allocations_of, devices_of, self._slices.claimed)
+        problem = self._pods(namespace).problem
+        outdated = "" if problem is None else f"no news of pods from the API server: {problem}"
+        holdings = Holdings(allocations_of, devices_of, self._slices.claimed, outdated)
         make = group_replicas if members.grouped else pod_replicas
         replicas: tuple[Replica, ...] = tuple(make(chosen, holdings, trigger.container))
         if not replicas and members.wanted:

@@ -29,12 +29,14 @@ _LEADER = "0"
 class Holdings:
     """Who holds what.
 
-    ``claimed`` gives what is published of a claimed device, or why that is not known.
+    ``claimed`` gives what is published of a claimed device, or why that is not known. ``outdated``
+    says why pods may be gone without our knowing it, if so.
     """
 
     allocations_of: AllocationsOf
     devices_of: DevicesOf
     claimed: Callable[[Claim], ClaimedDevice | str]
+    outdated: str = ""
 
     def of(self, pod: Pod, container: str | None) -> tuple[tuple[str, ...], str]:
         """The devices that a pod, or one container of it, holds; and why others are not known.
@@ -42,34 +44,38 @@ class Holdings:
         Raises:
             UnsupportedError: the pod runs, and is known to hold none.
         """
-        if container is not None and container not in pod.containers:
-            raise UnsupportedError(
-                f"pod {pod.namespace}/{pod.name} has no container {container}; it has"
-                f" {', '.join(pod.containers) or 'none'}"
-            )
+        _require_container(pod, container)
         if pod.node is None:
             return (), "is not scheduled yet"
         try:
             allocations = self.allocations_of(pod.node, pod.namespace, pod.name)
         except NoDataError as error:
             return (), str(error)
+        found, problem = self._resolved(
+            each for each in allocations if container is None or each.container == container
+        )
+        if not found and not problem and pod.running:
+            if self.outdated:
+                return (), f"holds no device that is known, and may be gone: {self.outdated}"
+            raise UnsupportedError(_without_device(pod, container))
+        return found, problem
+
+    def _resolved(self, allocations: Iterable[Allocation]) -> tuple[tuple[str, ...], str]:
+        """The devices of these allocations, and why others are not known."""
         found: dict[str, None] = {}
         problems: dict[str, None] = {}
         doubts: dict[str, None] = {}
         for allocation in allocations:
-            if container is None or allocation.container == container:
-                device_id, problem = self._device(allocation)
-                if device_id is not None:
-                    found[device_id] = None
-                elif _is_accelerator(allocation):
-                    problems[problem] = None
-                else:
-                    doubts[problem] = None
+            device_id, problem = self._device(allocation)
+            if device_id is not None:
+                found[device_id] = None
+            elif _is_accelerator(allocation):
+                problems[problem] = None
+            else:
+                doubts[problem] = None
         if not found and not problems:
             # What may be a network card is only of interest where there is nothing else.
             problems = doubts
-        if not found and not problems and pod.running:
-            raise UnsupportedError(_without_device(pod, container))
         return tuple(found), "; ".join(problems)
 
     def _device(self, allocation: Allocation) -> tuple[str | None, str]:
@@ -140,6 +146,14 @@ def group_replicas(
 def leaders(pods: Iterable[Pod]) -> list[Pod]:
     """The pods that lead a group."""
     return [pod for pod in pods if pod.labels.get(_WORKER_INDEX) == _LEADER]
+
+
+def _require_container(pod: Pod, container: str | None) -> None:
+    if container is not None and container not in pod.containers:
+        raise UnsupportedError(
+            f"pod {pod.namespace}/{pod.name} has no container {container}; it has"
+            f" {', '.join(pod.containers) or 'none'}"
+        )
 
 
 def _without_device(pod: Pod, container: str | None) -> str:

@@ -267,6 +267,25 @@ async def test_a_pod_without_an_accelerator_is_named(
     assert "pod shop/web-0 has no container proxy; it has server" in str(found)
 
 
+async def test_a_pod_that_may_be_gone_is_silent_rather_than_without_an_accelerator(
+    api_server: ApiServerStandIn, start_cluster: StartCluster
+) -> None:
+    deploy(api_server)
+    cluster = await start_cluster()
+    await known(cluster)
+    api_server.go_away()
+    await until(lambda: "pods" in str(cluster.problem))
+
+    def one_left(node: str, namespace: str, name: str) -> Sequence[Allocation]:
+        return own_device(node, namespace, name) if name == "web-0" else ()
+
+    workload = cluster.workload("shop", "web", TRIGGER, one_left)
+    assert [replica.problem.partition(":")[0] for replica in workload.replicas] == [
+        "",
+        "holds no device that is known, and may be gone",
+    ]
+
+
 async def test_the_groups_of_a_leader_worker_set(
     api_server: ApiServerStandIn, start_cluster: StartCluster
 ) -> None:
