@@ -30,7 +30,7 @@ from accelscale.metrics import METRICS, TIER_SECONDS, Metric
 from accelscale.model import Reason
 from accelscale.profiles import PROFILES
 from accelscale.trigger import KEYS, MetricType
-from accelscale_server.config import AgentConfig, ServeConfig, ServerConfig
+from accelscale_server.config import AgentConfig, ScalerConfig, ServeConfig, ServerConfig
 
 DOCS = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
@@ -325,6 +325,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "api": api,
     "options": partial(options, ServeConfig),
     "agent_options": partial(options, AgentConfig),
+    "scaler_options": partial(options, ScalerConfig),
     "commands": commands,
     "metric_shapes": metric_shapes,
     "loading_shapes": loading_shapes,
