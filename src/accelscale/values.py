@@ -20,6 +20,9 @@ LEAST_THRESHOLD = 0.001
 LONGEST_WINDOW = 6 * 3600.0
 """Seconds of history that a trigger may ask a device to keep."""
 
+LONGEST_STAY = 366 * 86400.0
+"""Seconds that a command may take, or that a recording or a simulation may cover."""
+
 _DECIMAL = re.compile(r"[0-9]{1,30}(?:\.[0-9]{1,30})?")
 _QUANTITY = re.compile(r"([0-9]{1,30}(?:\.[0-9]{1,30})?)([KMGTPE]i|[kMGTPE])?")
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smh]?)")
@@ -47,14 +50,14 @@ def byte_quantity(text: str) -> float:
     return float(match[1]) * _QUANTITY_FACTORS[match[2] or ""]
 
 
-def duration(text: str) -> float:
-    """Seconds: ``15``, ``15s``, ``10m``, ``1h``, at most `LONGEST_WINDOW`."""
+def duration(text: str, longest: float = LONGEST_WINDOW) -> float:
+    """Seconds: ``15``, ``15s``, ``10m``, ``1h``, at most ``longest``."""
     match = _DURATION.fullmatch(text)
     if match is None:
         raise ValueError("must be a duration such as 15, 15s, 10m or 1h")
     seconds = float(match[1]) * _SECONDS[match[2]]
-    if seconds > LONGEST_WINDOW:
-        raise ValueError(f"must be at most {LONGEST_WINDOW / 3600:g}h")
+    if seconds > longest:
+        raise ValueError(f"must be at most {longest / 3600:g}h")
     return seconds
 
 

@@ -18,7 +18,7 @@ def seconds(text: str | float) -> float:
     from accelscale import values
 
     try:
-        return values.duration(text)
+        return values.duration(text, values.LONGEST_STAY)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
 

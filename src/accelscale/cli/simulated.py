@@ -215,7 +215,7 @@ def silence_of(text: str) -> Silence:
     span, _, count = text.partition(":")
     start, _, end = span.partition("..")
     try:
-        begin, until = values.duration(start), values.duration(end)
+        begin, until = (values.duration(part, values.LONGEST_STAY) for part in (start, end))
         replicas = int(count) if count else None
     except ValueError:
         begin = until = 0.0

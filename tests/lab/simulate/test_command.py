@@ -117,6 +117,14 @@ def test_silent_agents_are_told(policy: Path) -> None:
     assert "time without answer" in done.stdout
 
 
+def test_a_day_may_be_simulated(policy: Path) -> None:
+    """A trigger's window ends at six hours, a simulation does not."""
+    options = ("--rate", "0.01", "--duration", "30h", "--period", "12h", "--silent", "20h..21h")
+    done = run("-f", policy, *options, "--interval", "15", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["arrivals"]["seconds"] == 108_000.0
+
+
 @needs_chromium
 def test_the_page_shows_its_charts(policy: Path, tmp_path: Path) -> None:
     page = tmp_path / "fleet.html"

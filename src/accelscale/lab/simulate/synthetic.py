@@ -117,7 +117,7 @@ def parse_burst(text: str) -> Burst:
     parts = text.split(":")
     problem = "must be EVERY:LENGTH:FACTOR, such as 10m:45s:4, with LENGTH below EVERY"
     try:
-        every, length = (values.duration(part.strip()) for part in parts[:2])
+        every, length = (values.duration(part.strip(), values.LONGEST_STAY) for part in parts[:2])
         (factor,) = (values.decimal(part.strip()) for part in parts[2:])
     except ValueError:
         raise _fault("burst", text, problem) from None
