@@ -65,8 +65,8 @@ def plain(address: str) -> grpc.aio.Channel:
 class Audience(Protocol):
     """Whom a stream tells what it hears."""
 
-    def heard(self, report: Report) -> None:
-        """An agent has told its inventory, for the first time or anew."""
+    def heard(self, report: Report, before: Report | None) -> None:
+        """An agent has told its inventory; ``before`` is what came over this stream before."""
 
     def changed(self) -> None:
         """There are newer values, or a stream has ended."""
@@ -169,6 +169,7 @@ class AgentStream:
         self.messages += 1
         if message.HasField("values"):
             clock.note(now, message.values.sent_at)
+        before = self.report
         if message.HasField("inventory"):
             self.report = Report(_checked(message.inventory), clock, now)
         if self.report is None:
@@ -180,7 +181,7 @@ class AgentStream:
                 facts = {"address": self.address, "node": self.node}
                 logger.info("an agent is connected", extra=facts)
                 self.state, self.detail, self.since = "connected", "", now
-            self._audience.heard(self.report)
+            self._audience.heard(self.report, before)
             self._ask_if_changed()
         self._audience.changed()
 

@@ -67,7 +67,10 @@ class Introspection(IntrospectionServicer):
         if self._fleet.want(wanted, seconds=WATCHED_SECONDS):
             await asyncio.sleep(FIRST_LOOK)
         now = time.monotonic()
-        nodes = [self._node(node, wanted, now) for _, node in sorted(self._fleet.nodes.items())]
+        nodes = []
+        for _, node in sorted(self._fleet.nodes.items()):
+            nodes.append(self._node(node, wanted, now))
+            await asyncio.sleep(0)  # KEDA's calls need not wait until a thousand are through
         nodes += [
             pb.Node(address=address, state=self._fleet.streams[address].state, detail=why)
             for address, why in sorted(self._fleet.unheard.items())

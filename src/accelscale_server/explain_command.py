@@ -18,7 +18,11 @@ from accelscale_server.poll import decimal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-OPTIONS = (("grpc.enable_http_proxy", 0), ("grpc.enable_retries", 0))
+OPTIONS = (
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.enable_retries", 0),
+    ("grpc.max_receive_message_length", 256 * 1024 * 1024),  # a thousand nodes take megabytes
+)
 
 
 class ScalerError(AccelscaleError):

@@ -179,7 +179,7 @@ class Fleet:
             if not stream.retired and (stream.node is None or stream.node not in self.nodes)
         }
 
-    def heard(self, report: Report) -> None:
+    def heard(self, report: Report, before: Report | None) -> None:
         """Take the inventory of an agent; its stream calls this."""
         name = report.inventory.node
         node = self.nodes.get(name)
@@ -187,7 +187,7 @@ class Fleet:
             node = self.nodes[name] = Node(name)
             now = time.monotonic()
             node.interest.ask(self._everywhere, now)
-        node.take(report)
+        node.take(report, before)
 
     def interest_in(self, node: str) -> Interest | None:
         """What is wanted of a node; its streams ask this."""

@@ -56,10 +56,15 @@ class Node:
         """When one of its agents was heard last, in monotonic seconds."""
         return max(report.received for report in self.reports)
 
-    def take(self, report: Report) -> None:
-        """Note what an agent told; it replaces what the same process told before."""
+    def take(self, report: Report, before: Report | None) -> None:
+        """Note what an agent told; it replaces what the same process told before.
+
+        ``before`` came over the same stream. An agent that answers at two addresses has two.
+        """
+        instance = report.inventory.instance
         for place, known in enumerate(self.reports):
-            if known.inventory.instance == report.inventory.instance:
+            over = known is before or not known.live
+            if over and known.inventory.instance == instance:
                 self.reports[place] = report
                 return
         telling = [known for known in self.reports if known.live or known.inventory.devices]

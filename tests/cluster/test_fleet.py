@@ -336,6 +336,22 @@ async def test_a_pod_of_the_same_name_holds_what_the_living_agent_says(
     assert held.device_id == "a/y"
 
 
+async def test_an_agent_at_two_addresses_is_one(start: Start, hasty: None) -> None:
+    agent = AgentStandIn("a", {"x": 50.0}, {"shop/web-0": ["x"]})
+    other = AgentStandIn("a", {"x": 50.0}, {"shop/web-0": ["x"]}, instance=agent.instance)
+    fleet = await start(agent, other)
+    await until(lambda: len(fleet.nodes["a"].reports if fleet.nodes else ()) == 2)
+    await until(lambda: value(fleet, "a/x") == 50.0)
+    assert len(fleet.nodes["a"].devices) == len(fleet.allocations("a", "shop", "web-0")) == 1
+    for each in (agent, other):
+        await each.stop()
+        await until(lambda: fleet.streams[each.address].state == "gone")  # noqa: B023
+        assert fleet.nodes["a"].live
+        await each.start()
+        await until(lambda: fleet.streams[each.address].state == "connected")  # noqa: B023
+    assert len(fleet.nodes["a"].reports) == 2
+
+
 async def test_an_agent_that_starts_again_and_again_fills_no_memory(
     start: Start, hasty: None
 ) -> None:
