@@ -7,7 +7,7 @@ every stream asks after each pass. All get one answer, made once from memory.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from accelscale.engine import Evaluation
@@ -15,6 +15,14 @@ if TYPE_CHECKING:
 
 MOST = 8192
 """Evaluations kept of one snapshot. A stuck driver brings no new snapshot, so time is no bound."""
+
+COSTLY = 0.01
+REST = 10.0
+"""An evaluation that took more than so many seconds, over every device of a large cluster, counts
+for so many times as long, whatever news there is: it held up all calls while it was made."""
+
+
+_Asker: TypeAlias = "tuple[Trigger, str, str]"
 
 
 class Source(Protocol):
@@ -45,7 +53,8 @@ class Evaluations:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._sequence = -1
-        self._by_asker: dict[tuple[Trigger, str, str], Evaluation] = {}
+        self._by_asker: dict[_Asker, Evaluation] = {}
+        self._costly: dict[_Asker, tuple[Evaluation, float]] = {}
         self.first_answer_seconds = source.first_answer_seconds
         self.made = 0
 
@@ -60,9 +69,25 @@ class Evaluations:
         if found is not None and not _outlived(found):
             return found
         # Read before it was made: should a pass have ended in between, it is made once too often.
-        self.made += 1
-        self._by_asker[key] = made = self._source.evaluate(namespace, name, trigger)
+        self._by_asker[key] = made = self._rested(key) or self._made(key, namespace, name)
         return made
+
+    def _rested(self, key: _Asker) -> Evaluation | None:
+        """One of before that was too costly to be made again so soon."""
+        evaluation, until = self._costly.get(key, (None, 0.0))
+        if evaluation is None or (time.monotonic() < until and not _outlived(evaluation)):
+            return evaluation
+        del self._costly[key]
+        return None
+
+    def _made(self, key: _Asker, namespace: str, name: str) -> Evaluation:
+        self.made += 1
+        begun = time.thread_time()
+        evaluation = self._source.evaluate(namespace, name, key[0])
+        took = time.thread_time() - begun
+        if took > COSTLY and len(self._costly) < MOST:
+            self._costly[key] = evaluation, time.monotonic() + REST * took
+        return evaluation
 
 
 def _outlived(evaluation: Evaluation) -> bool:

@@ -3,10 +3,12 @@ from __future__ import annotations
 import asyncio
 import time
 
+from accelscale.engine import Evaluation
 from accelscale.errors import NoDataError
+from accelscale.model import Workload
 from accelscale.monitor import open_monitor
 from accelscale.testing import FakeBackend
-from accelscale.trigger import parse_trigger
+from accelscale.trigger import Trigger, parse_trigger
 from accelscale_server._proto import externalscaler_pb2 as pb
 from accelscale_server.evaluations import Evaluations
 from accelscale_server.serve import LocalDevices
@@ -87,3 +89,54 @@ async def test_hardware_is_read_once_per_interval_however_many_ask(start) -> Non
         assert {answer.metricValues[0].metricValueFloat for answer in answers} == {60.0}
     grown = server.monitor.states()[0].collections - passes
     assert fake.reads["a", UTILIZATION] - reads <= grown + 1
+
+
+class Slow:
+    """A source whose every evaluation takes a while."""
+
+    names_matter = True
+    first_answer_seconds = 0.0
+    sequence = 0
+
+    def __init__(self, seconds: float, fresh_for: float = 60.0) -> None:
+        self.seconds = seconds
+        self.fresh_for = fresh_for
+
+    def evaluate(self, namespace: str, name: str, wanted: Trigger) -> Evaluation:
+        end = time.thread_time() + self.seconds
+        while time.thread_time() < end:
+            pass
+        now = time.monotonic()
+        workload = Workload(name, (), namespace)
+        return Evaluation(wanted, workload, now, 1.0, True, fresh_until=now + self.fresh_for)
+
+
+def test_a_costly_evaluation_counts_for_longer_than_others() -> None:
+    slow = Slow(0.02)
+    evaluations = Evaluations(slow)
+    first = evaluations.of(trigger(), "shop", "web")
+    slow.sequence = 1
+    assert evaluations.of(trigger(), "shop", "web") is first
+    assert evaluations.of(trigger(), "shop", "api") is not first
+    time.sleep(0.25)
+    slow.sequence = 2
+    assert evaluations.of(trigger(), "shop", "web") is not first
+    assert evaluations.made == 3
+
+
+def test_a_costly_evaluation_counts_no_longer_than_its_samples() -> None:
+    slow = Slow(0.02, fresh_for=0.01)
+    evaluations = Evaluations(slow)
+    first = evaluations.of(trigger())
+    time.sleep(0.02)
+    slow.sequence = 1
+    assert evaluations.of(trigger()) is not first
+
+
+def test_a_quick_evaluation_is_made_anew_when_there_is_news() -> None:
+    quick = Slow(0.0)
+    evaluations = Evaluations(quick)
+    first = evaluations.of(trigger())
+    assert evaluations.of(trigger()) is first
+    quick.sequence = 1
+    assert evaluations.of(trigger()) is not first
