@@ -65,9 +65,10 @@ async def _measure(count: int, load: Load, process: subprocess.Popen[bytes], add
         refused: list[str] = []
         sent, before, begun = load.sent[-1], watched.cpu_times(), time.perf_counter()
         rounds = [await _poll(stub, count, SECONDS / ROUNDS, refused) for _ in range(ROUNDS)]
-        after, elapsed = watched.cpu_times(), time.perf_counter() - begun
-        spent = (after.user - before.user) + (after.system - before.system)
+        core_percent, elapsed = _spent(watched, before, begun)
         seconds, bytes_sent, messages = (b - a for a, b in zip(sent, load.sent[-1], strict=True))
+        resident = watched.memory_info().rss
+        pushed = await _core_percent_with_streams(stub, count, watched)
         line(
             "fleet",
             budget={"core_percent": 100.0, "resident_mib": 400.0, "p99_ms": 20.0}
@@ -78,9 +79,10 @@ async def _measure(count: int, load: Load, process: subprocess.Popen[bytes], add
             scaled_objects=count,
             settled_seconds=settled,
             calls_per_second=sum(map(len, rounds)) / elapsed,
-            core_percent=100 * spent / elapsed,
-            core_percent_per_agent=100 * spent / elapsed / count,
-            resident_mib=watched.memory_info().rss / 2**20,
+            core_percent=core_percent,
+            core_percent_per_agent=core_percent / count,
+            core_percent_with_a_stream_each=pushed,
+            resident_mib=resident / 2**20,
             # The median of the rounds, for whatever else the machine does falls into some of them.
             p50_ms=1000 * percentile([percentile(each, 50) for each in rounds], 50),
             p99_ms=1000 * percentile([percentile(each, 99) for each in rounds], 50),
@@ -89,6 +91,25 @@ async def _measure(count: int, load: Load, process: subprocess.Popen[bytes], add
             refused=len(refused),
             **({"first_refusal": refused[0]} if refused else {}),
         )
+
+
+def _spent(watched: psutil.Process, before: Any, begun: float) -> tuple[float, float]:
+    """The share of a core that was spent since then, in percent, and the seconds."""
+    after, elapsed = watched.cpu_times(), time.perf_counter() - begun
+    spent = (after.user - before.user) + (after.system - before.system)
+    return 100 * spent / elapsed, elapsed
+
+
+async def _core_percent_with_streams(stub: Any, count: int, watched: psutil.Process) -> float:
+    """What it costs to keep a StreamIsActive open for every ScaledObject, in place of polls."""
+    streams = [stub.StreamIsActive(_ref(number)) for number in range(count)]
+    await asyncio.gather(*(stream.read() for stream in streams))
+    before, begun = watched.cpu_times(), time.perf_counter()
+    await asyncio.sleep(SECONDS / 2)
+    percent, _ = _spent(watched, before, begun)
+    for stream in streams:
+        stream.cancel()
+    return percent
 
 
 async def _until_all_answer(stub: Any, count: int, seconds: float = 60.0) -> None:

@@ -20,9 +20,10 @@ _instances = itertools.count(1)
 class AgentStandIn(rpc.AgentServicer):
     """Devices with a value each, which stands for every series that is asked for.
 
-    ``absent`` holds reasons that stand for a value, ``older`` the age of a device's samples, and
-    ``uncovered`` the devices whose history does not cover any window. ``clock`` is how much this
-    machine's monotonic clock is ahead of ours, ``delay`` how long messages are under way.
+    ``claims`` hold driver, pool and device of a pod. ``absent`` holds reasons that stand for a
+    value, ``older`` the age of a device's samples, and ``uncovered`` the devices whose history
+    does not cover any window. ``clock`` is how much this machine's monotonic clock is ahead of
+    ours, ``delay`` how long messages are under way.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class AgentStandIn(rpc.AgentServicer):
         self.instance = instance or f"agent-{next(_instances)}"
         self.values = dict(values or {})
         self.pods = {pod: tuple(devices) for pod, devices in (pods or {}).items()}
+        self.claims: dict[str, tuple[str, str, str]] = {}
         self.absent: dict[str, pb.Absence] = {}
         self.older: dict[str, float] = {}
         self.uncovered: set[str] = set()
@@ -138,6 +140,15 @@ class AgentStandIn(rpc.AgentServicer):
                 )
                 for pod, devices in self.pods.items()
                 for device in devices
+            ]
+            + [
+                pb.Allocation(
+                    namespace=pod.partition("/")[0],
+                    pod=pod.partition("/")[2],
+                    container="main",
+                    claim=pb.Claim(driver=driver, pool=pool, device=device),
+                )
+                for pod, (driver, pool, device) in self.claims.items()
             ],
             allocations_problem=self.problem,
         )

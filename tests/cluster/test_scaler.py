@@ -10,7 +10,14 @@ import pytest
 from accelscale_server._proto.accelscale.v1 import agent_pb2
 from cluster.stage import METADATA, Stage, replicas_asked
 from kubernetes.api_server import ApiServerStandIn
-from kubernetes.objects import external, scalable, scaled_object
+from kubernetes.objects import (
+    external,
+    pod,
+    resource_slice,
+    scalable,
+    scaled_job,
+    scaled_object,
+)
 
 
 @pytest.fixture
@@ -334,3 +341,80 @@ async def test_two_scaled_objects_of_one_name_do_not_share_an_answer(stage: Stag
     scaler = await stage.scaler()
     both = await asyncio.gather(*(scaler.value("same", ns) for ns in ("one", "two") * 5))
     assert both == [90.0, 10.0] * 5
+
+
+GROUPS = "leaderworkerset.sigs.k8s.io"
+
+
+def group(stage: Stage, number: int, *places: tuple[str, str, float]) -> None:
+    """A group of a LeaderWorkerSet: node, device and load of each of its pods, the leader first."""
+    for worker, (node, device, load) in enumerate(places):
+        agent = stage.agents[node]
+        agent.values[device] = load
+        name = f"llm-{number}" if worker == 0 else f"llm-{number}-{worker}"
+        labels = {
+            f"{GROUPS}/name": "llm",
+            f"{GROUPS}/group-index": str(number),
+            f"{GROUPS}/worker-index": str(worker),
+        }
+        stage.api.put("pods", pod(name, labels=labels, node=node))
+        agent.pods[f"shop/{name}"] = (device,)
+        agent.renew()
+
+
+async def test_the_pods_of_a_group_are_one_replica_and_none_of_them_is_missed(
+    stage: Stage,
+) -> None:
+    await two_nodes(stage)
+    status = {"hpaPodSelector": f"{GROUPS}/name=llm,{GROUPS}/worker-index=0"}
+    stage.api.put("leaderworkersets", scalable("llm", replicas=2, status=status))
+    trigger = external(None, **METADATA)
+    del trigger["metadata"]["profile"]
+    target = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "name": "llm"}
+    stage.api.put("scaledobjects", scaled_object("llm", target=target, triggers=(trigger,)))
+    group(stage, 0, ("a", "x0", 20.0), ("b", "y0", 100.0))
+    group(stage, 1, ("a", "x1", 60.0), ("b", "y1", 60.0))
+    scaler = await stage.scaler()
+    assert await scaler.value("llm") == 120.0
+    # The node of the busy workers is cut off: what is left of each group seems idler, and counts
+    # as if the missing card carried the threshold.
+    stage.agents["b"].absent = {device: agent_pb2.Absence(reason="lost") for device in ("y0", "y1")}
+    await scaler.becomes(45.0 + 65.0, "llm")
+    (explained, *_) = (await scaler.explain("llm")).explanations
+    assert [(r.name, r.value, r.counted) for r in explained.replicas] == [
+        ("llm-0", 20.0, 45.0),
+        ("llm-1", 60.0, 65.0),
+    ]
+
+
+async def test_the_pods_of_a_scaled_job_count(stage: Stage) -> None:
+    await two_nodes(stage)
+    trigger = external(None, **METADATA)
+    del trigger["metadata"]["profile"]
+    stage.api.put("scaledjobs", scaled_job("train", "shop", trigger))
+    for number, node in enumerate(("a", "b")):
+        agent = stage.agents[node]
+        agent.values["x"] = 40.0 + number
+        name = f"train-{number}"
+        labels = {"scaledjob.keda.sh/name": "train"}
+        stage.api.put("pods", pod(name, labels=labels, node=node))
+        agent.pods[f"shop/{name}"] = ("x",)
+        agent.renew()
+    scaler = await stage.scaler()
+    assert await scaler.value("train") == 81.0
+
+
+async def test_a_claimed_device_is_found_by_its_slice(stage: Stage) -> None:
+    agent = await stage.node("a", {"GPU-aaaa": 60.0, "GPU-bbbb": 30.0})
+    agent.claims["shop/web-0"] = ("gpu.nvidia.com", "a", "gpu-1")
+    agent.claims["shop/web-1"] = ("gpu.nvidia.com", "a", "gpu-7")
+    devices = {"gpu-0": {"uuid": "GPU-aaaa"}, "gpu-1": {"uuid": "GPU-bbbb"}}
+    stage.api.put("resourceslices", resource_slice("a-gpus", "gpu.nvidia.com", "a", devices))
+    stage.workload("web")
+    stage.pod("web-0", "a")
+    scaler = await stage.scaler()
+    await scaler.becomes(30.0, "web")
+    stage.pod("web-1", "a")
+    await scaler.becomes(100.0, "web")
+    (explained, *_) = (await scaler.explain("web")).explanations
+    assert "claimed device gpu-7 of gpu.nvidia.com is not resolved" in explained.summary
