@@ -62,6 +62,7 @@ class Subject:
     asked: float = field(factory=time.monotonic)
     retyped: Trigger | None = field(default=None, init=False)
     _said: tuple[Any, ...] | None = field(default=None, init=False)
+    _doubted: MetricType | None = field(default=None, init=False)
 
     @property
     def trigger(self) -> Trigger:
@@ -103,14 +104,19 @@ class Subject:
             },
         )
 
-    def introduce(self) -> None:
-        """Say in the log what is wrong or doubtful about the metadata."""
+    def complain(self) -> None:
+        """Say in the log what is wrong about the metadata."""
         if self.error is not None:
             # Without the values: what stands under a wrong key may be a secret.
             why = "; ".join(f"{fault.key}: {fault.problem}" for fault in self.error.faults)
             logger.warning("bad trigger metadata", extra={**self._labels(), "why": why[:2000]})
-        for warning in self.parsed.warnings if self.parsed is not None else ():
-            logger.warning("doubtful trigger", extra={**self._labels(), "why": warning})
+
+    def doubt(self, trigger: Trigger) -> None:
+        """Say in the log what is doubtful about the trigger, once for each metric type."""
+        if trigger.metric_type is not self._doubted and self.remembered:
+            self._doubted = trigger.metric_type
+            for warning in trigger.warnings:
+                logger.warning("doubtful trigger", extra={**self._labels(), "why": warning})
 
     def _labels(self) -> dict[str, str]:
         scaled_object = f"{self.namespace[:LONGEST_NAME]}/{self.name[:LONGEST_NAME]}"
@@ -149,7 +155,9 @@ class Subjects:
         made.remembered = length <= LONGEST_METADATA
         if made.remembered:
             self._recent.keep(key, made)
-            made.introduce()
+            made.complain()
+            if made.parsed is not None and self._metric_type_of is None:
+                made.doubt(made.parsed)
         return made
 
     def trigger_of(self, subject: Subject) -> Trigger:
@@ -160,11 +168,14 @@ class Subjects:
             AccelscaleError: nobody can tell the metric type at present, or who may ask.
         """
         trigger = subject.trigger
-        if self._metric_type_of is None:
-            return trigger
-        told = self._metric_type_of(subject.namespace, subject.name, subject.metadata)
-        if told is None or told is trigger.metric_type:
-            return trigger
+        if self._metric_type_of is not None:
+            told = self._metric_type_of(subject.namespace, subject.name, subject.metadata)
+            if told is not None and told is not trigger.metric_type:
+                trigger = self._retyped(subject, told)
+        subject.doubt(trigger)
+        return trigger
+
+    def _retyped(self, subject: Subject, told: MetricType) -> Trigger:
         if subject.retyped is None or subject.retyped.metric_type is not told:
             metadata = {**subject.metadata, "metricType": told.value}
             subject.retyped = self._parsed(metadata)

@@ -282,6 +282,29 @@ async def test_the_log_says_who_is_silent_once(
     assert len([r for r in caplog.records if r.name == "accelscale_server.verdicts"]) == 3
 
 
+async def test_doubts_follow_the_metric_type_that_the_scaled_object_has(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    await stage.node("a", {"x": 50.0})
+    stage.workload("web", metric_type="Value", replicaAggregation="mean")
+    stage.pod("web-0", "a", ["x"])
+    scaler = await stage.scaler()
+    keys = {"replicaAggregation": "mean"}
+    assert await scaler.value("web", **keys) == 50.0
+    assert "doubtful trigger" not in caplog.text
+    stage.workload("web", metric_type="AverageValue", replicaAggregation="mean")
+
+    async def doubted() -> bool:
+        await scaler.value("web", **keys)
+        return "doubtful trigger" in caplog.text
+
+    await until(doubted)
+    for _ in range(3):
+        await scaler.value("web", **keys)
+    (record,) = [r for r in caplog.records if r.getMessage() == "doubtful trigger"]
+    assert "divides by the replicas once more" in vars(record)["why"]
+
+
 def families(address: str) -> dict[str, Any]:
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
         text = answer.read().decode()
