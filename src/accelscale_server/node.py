@@ -127,6 +127,13 @@ class Node:
         }
         return tuple(found)
 
+    def allocations(self) -> Iterator[tuple[str, str, Allocation]]:
+        """Namespace and name of each pod with each device that it holds, as `held_by` has them."""
+        pods = {pod for report in self.reports for pod in report.inventory.holdings}
+        for namespace, pod in pods:
+            for allocation in self.held_by(namespace, pod):
+                yield namespace, pod, allocation
+
     def why_unknown(self, now: float) -> str | None:
         """Why a pod that nobody lists may hold devices all the same, or None."""
         for report in self._preferred():

@@ -22,6 +22,7 @@ from accelscale.metrics import METRICS, Kind
 from accelscale.model import Failure, Reason, Sample, Series
 from accelscale_server._proto.accelscale.v1 import introspection_pb2 as pb
 from accelscale_server._proto.accelscale.v1.introspection_pb2_grpc import IntrospectionStub
+from accelscale_server.beat import Beat
 from accelscale_server.explain_command import ask, open_channel
 from accelscale_server.fleet import Fleet
 from accelscale_server.fleet_view import snapshot_of
@@ -77,8 +78,10 @@ async def _watch(
     stop: threading.Event,
     passes: queue.SimpleQueue[Observed | AccelscaleError],
 ) -> None:
-    fleet, news = Fleet(beat=BEAT), asyncio.Event()
-    fleet.subscribe(news.set)
+    fleet, news = Fleet(), asyncio.Event()
+    beat = Beat(lambda: 0, quickest=BEAT)
+    fleet.subscribe(beat.note)
+    beat.subscribe(news.set)
     fleet.set_addresses(targets)
     series = [Series(name, 0.0, "last") for name in gauges(wanted)]
     begun = time.monotonic()
@@ -118,8 +121,7 @@ def _observed(fleet: Fleet, series: Iterable[Series]) -> Observed:
     holders = frozenset(
         (allocation.device_id, namespace, pod, allocation.container)
         for node in fleet.nodes.values()
-        for (namespace, pod), held in node.newest.inventory.holdings.items()
-        for allocation in held
+        for namespace, pod, allocation in node.allocations()
         if allocation.device_id is not None
     )
     return Observed(evolve(seen, samples=samples, failures=failures, series={}), holders)
