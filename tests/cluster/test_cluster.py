@@ -236,6 +236,23 @@ async def test_no_pods_are_a_number_only_where_none_are_wanted(
     await until(lambda: isinstance(answer(cluster), NoDataError))
 
 
+async def test_a_scale_that_does_not_fit_the_pods_is_read_again_soon(
+    api_server: ApiServerStandIn, start_cluster: StartCluster
+) -> None:
+    deploy(api_server, replicas=1)
+    seldom = ScalePace(refresh=600.0, failed=0.02, spacing=0.0)
+    cluster = await start_cluster(scale_pace=seldom)
+    await known(cluster)
+    api_server.put("deployments", scalable("web", replicas=0))
+    api_server.delete("pods", "shop", "web-0")
+    await until(lambda: names(answer(cluster)) == [])
+    api_server.put("deployments", scalable("web", replicas=1))
+    api_server.put("pods", pod("web-1", labels={"app": "web"}))
+    await until(lambda: names(answer(cluster)) == ["web-1"])
+    api_server.delete("pods", "shop", "web-1")
+    await until(lambda: "wants 1 replicas" in str(answer(cluster)))
+
+
 async def test_pods_are_narrowed_by_labels_and_node(
     api_server: ApiServerStandIn, start_cluster: StartCluster
 ) -> None:
