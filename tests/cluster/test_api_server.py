@@ -47,9 +47,13 @@ async def connect() -> AsyncIterator[Connect]:
 
 
 @pytest.fixture
-def serving(tmp_path: Path) -> Iterator[Callable[[ssl.SSLContext], ApiServerStandIn]]:
+def serving(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[ssl.SSLContext], ApiServerStandIn]]:
     """Starts API servers with TLS."""
     started: list[ApiServerStandIn] = []
+
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
     def start(context: ssl.SSLContext) -> ApiServerStandIn:
         started.append(ApiServerStandIn(tmp_path, tls=context))
@@ -287,6 +291,16 @@ async def test_lines_are_whole_however_they_are_cut(
     api = await connect(api_server.kubeconfig())
     lines = await read(api, {"watch": "true"})
     assert b"".join(line + b"\n" for line in lines) == body
+
+
+async def test_proxy_variables_apply_as_they_do_for_kubectl(
+    api_server: ApiServerStandIn, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    assert await listed(await connect(api_server.kubeconfig()))
+    monkeypatch.delenv("NO_PROXY")
+    with pytest.raises(ApiError):
+        await listed(await connect(api_server.kubeconfig()))
 
 
 async def test_a_server_below_a_path(api_server: ApiServerStandIn, connect: Connect) -> None:

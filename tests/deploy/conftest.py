@@ -11,8 +11,9 @@ from kubernetes.api_server import ApiServerStandIn
 
 
 @pytest.fixture
-def api_server(tmp_path: Path) -> Iterator[ApiServerStandIn]:
+def api_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServerStandIn]:
     """A Kubernetes API server without any objects."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     server = ApiServerStandIn(tmp_path)
     server.start()
     yield server
