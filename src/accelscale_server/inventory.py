@@ -51,6 +51,7 @@ class Inventories:
             snapshot.devices,
             snapshot.intervals,
             snapshot.problems,
+            snapshot.unseen_vendors,
         )
         if self._inventory is None or made_of != self._made_of:
             self._made_of = made_of
@@ -72,6 +73,7 @@ class Inventories:
             allocations=[_allocation(allocation) for allocation in allocations],
             allocations_problem=self._kubelet.problem or "",
             problems=snapshot.problems,
+            unseen_vendors=sorted(snapshot.unseen_vendors),
         )
         return Inventory(self._revision, snapshot.devices, shared_devices(allocations), message)
 

@@ -160,8 +160,21 @@ class Node:
         for report in self.reports:
             if not report.live and not self._is_replaced(report):
                 yield report.silence
-            elif report.live and report.inventory.allocations_problem:
-                yield f"allocations are not known: {report.inventory.allocations_problem}"
+            elif report.live:
+                if report.inventory.allocations_problem:
+                    yield f"allocations are not known: {report.inventory.allocations_problem}"
+                for name, problem in sorted(report.inventory.problems.items()):
+                    yield f"{name}: {problem}"
+
+    def unseen(self) -> Mapping[str, str]:
+        """The vendors whose devices nobody has counted here yet, each with the reason."""
+        counted = {device.vendor for device in self.devices.values()}
+        return {
+            vendor: "; ".join(report.inventory.problems.values()) or "not read yet"
+            for report in self.reports
+            if report.live
+            for vendor in report.inventory.unseen_vendors - counted
+        }
 
     def _preferred(self) -> list[Report]:
         """The newest first, but all that live before any that is gone."""

@@ -39,6 +39,7 @@ class Inventory:
         self.intervals: Mapping[str, float] = dict(message.intervals)
         self.allocations_problem = message.allocations_problem
         self.problems: Mapping[str, str] = dict(message.problems)
+        self.unseen_vendors = frozenset(message.unseen_vendors)
         devices = [_device(device, self.node) for device in message.devices]
         self.devices = {device.id: device for device in devices}
         self.index = {device.id: place for place, device in enumerate(devices)}

@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from attrs import evolve
+
 from accelscale.attribution import MOST_KNOWN, counted_devices, node_workload
 from accelscale.engine import MOST_NAMED, evaluate, failed_evaluation
 from accelscale.errors import AccelscaleError, NoDataError, NotFoundError, UnsupportedError
@@ -79,6 +81,16 @@ class Workloads:
         fleet.want(trigger.wanted_series, None if trigger.node is None else nodes)
         devices = [device for node in nodes for device in fleet.nodes[node].devices]
         snapshot = fleet.snapshot(devices, trigger.wanted_series)
+        unseen = {name: fleet.nodes[name].unseen() for name in nodes}
+        snapshot = evolve(
+            snapshot,
+            unseen_vendors=frozenset(vendor for vendors in unseen.values() for vendor in vendors),
+            problems={
+                f"{vendor} of {name}": why
+                for name, vendors in unseen.items()
+                for vendor, why in vendors.items()
+            },
+        )
         return node_workload(trigger, snapshot), snapshot
 
     def _allocations_of(self, node: str, namespace: str, pod: str) -> Sequence[Allocation]:

@@ -50,6 +50,7 @@ class AgentStandIn(rpc.AgentServicer):
         self.shared: set[str] = set()
         self.names: dict[str, str] = {}
         self.problem = ""
+        self.unseen: dict[str, str] = {}
         self.clock = clock
         self.delay = 0.0
         self.interval = interval
@@ -151,6 +152,8 @@ class AgentStandIn(rpc.AgentServicer):
                 for pod, (driver, pool, device) in self.claims.items()
             ],
             allocations_problem=self.problem,
+            problems={f"backend of {vendor}": why for vendor, why in self.unseen.items()},
+            unseen_vendors=self.unseen,
         )
 
     def _values(self, wanted: Iterable[pb.Series]) -> pb.Values:

@@ -25,7 +25,7 @@ from cluster.watch import Watch
 from drivers.nvml.state import FakeNvml
 
 GPU = "nvidia.com/gpu"
-UTILIZATION = (1, "utilization_percent", 15.0, "last")
+UTILIZATION = (1, "utilization_percent", 0.5, "last")
 PATIENCE = 20.0
 PROXY = "http://127.0.0.1:1"  # where nobody listens
 
@@ -161,7 +161,7 @@ async def test_the_whole_way_of_a_node(
             ("shop", "web-0", "GPU-aaaa"),
             ("shop", "web-1", "GPU-aaaa"),
         ]
-        assert list(watch.series(1).flags) == [3, 1]
+        await watch.until(lambda w: list(w.series(1).flags) == [3, 1])
         health = health_pb2_grpc.HealthStub(channel)
         for service in ("", "accelscale.v1.Agent", "liveness"):
             request = health_pb2.HealthCheckRequest(service=service)

@@ -300,6 +300,25 @@ async def test_scope_cluster_is_not_known_while_an_agent_was_never_heard(stage: 
     assert (await scaler.refusal("any", scope="node", node="b")).code == "UNAVAILABLE"
 
 
+async def test_scope_cluster_is_not_known_while_the_cards_of_a_node_were_never_seen(
+    stage: Stage,
+) -> None:
+    await two_nodes(stage)
+    stage.agents["a"].values["x"] = 50.0
+    stage.agents["b"].unseen = {"green": "the driver is not loaded"}
+    scaler = await stage.scaler()
+    refused = await scaler.refusal("any", scope="cluster")
+    assert refused.code == "UNAVAILABLE"
+    assert "the devices of green are not known yet. green of b: the driver" in str(refused)
+    assert await scaler.value("any", scope="cluster", vendor="toy") == 50.0
+    assert await scaler.value("any", scope="cluster", missing="ignore") == 50.0
+    assert await scaler.value("any", scope="node", node="a") == 50.0
+    stage.agents["b"].unseen = {}
+    stage.agents["b"].values["y"] = 20.0
+    stage.agents["b"].renew()
+    await scaler.becomes(70.0, "any", scope="cluster")
+
+
 async def test_without_kubernetes_there_are_devices_but_no_workloads(stage: Stage) -> None:
     from accelscale_server.config import Off
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x61\x63\x63\x65lscale/v1/agent.proto\x12\raccelscale.v1\"5\n\x0cWatchRequest\x12%\n\x06series\x18\x01 \x03(\x0b\x32\x15.accelscale.v1.Series\"O\n\x06Series\x12\n\n\x02id\x18\x01 \x01(\r\x12\x0e\n\x06metric\x18\x02 \x01(\t\x12\x16\n\x0ewindow_seconds\x18\x03 \x01(\x01\x12\x11\n\tstatistic\x18\x04 \x01(\t\"c\n\rWatchResponse\x12+\n\tinventory\x18\x01 \x01(\x0b\x32\x18.accelscale.v1.Inventory\x12%\n\x06values\x18\x02 \x01(\x0b\x32\x15.accelscale.v1.Values\"\xa5\x03\n\tInventory\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\x10\n\x08instance\x18\x03 \x01(\t\x12\x18\n\x10interval_seconds\x18\x04 \x01(\x01\x12:\n\tintervals\x18\x05 \x03(\x0b\x32\'.accelscale.v1.Inventory.IntervalsEntry\x12&\n\x07\x64\x65vices\x18\x06 \x03(\x0b\x32\x15.accelscale.v1.Device\x12.\n\x0b\x61llocations\x18\x07 \x03(\x0b\x32\x19.accelscale.v1.Allocation\x12\x1b\n\x13\x61llocations_problem\x18\x08 \x01(\t\x12\x38\n\x08problems\x18\t \x03(\x0b\x32&.accelscale.v1.Inventory.ProblemsEntry\x1a\x30\n\x0eIntervalsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a/\n\rProblemsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xff\x01\n\x06\x44\x65vice\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06vendor\x18\x03 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x04 \x01(\t\x12\x0e\n\x06parent\x18\x05 \x01(\t\x12\x13\n\x0bpci_address\x18\x06 \x01(\t\x12\x0f\n\x07problem\x18\x07 \x01(\t\x12\x16\n\x0eproblem_detail\x18\x08 \x01(\t\x12\x39\n\nattributes\x18\t \x03(\x0b\x32%.accelscale.v1.Device.AttributesEntry\x1a\x31\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x9f\x01\n\nAllocation\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0b\n\x03pod\x18\x02 \x01(\t\x12\x11\n\tcontainer\x18\x03 \x01(\t\x12\x10\n\x08resource\x18\x04 \x01(\t\x12\x11\n\tdevice_id\x18\x05 \x01(\t\x12\x14\n\x0c\x61llocated_id\x18\x06 \x01(\t\x12#\n\x05\x63laim\x18\x07 \x01(\x0b\x32\x14.accelscale.v1.Claim\"5\n\x05\x43laim\x12\x0e\n\x06\x64river\x18\x01 \x01(\t\x12\x0c\n\x04pool\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x03 \x01(\t\"Y\n\x06Values\x12\x11\n\tinventory\x18\x01 \x01(\x04\x12\x0f\n\x07sent_at\x18\x02 \x01(\x01\x12+\n\x06series\x18\x03 \x03(\x0b\x32\x1b.accelscale.v1.SeriesValues\"\x84\x01\n\x0cSeriesValues\x12\n\n\x02id\x18\x01 \x01(\r\x12\x0e\n\x06\x64\x65vice\x18\x02 \x03(\r\x12\r\n\x05value\x18\x03 \x03(\x01\x12\x12\n\nsampled_at\x18\x04 \x03(\x01\x12\r\n\x05\x66lags\x18\x05 \x03(\r\x12&\n\x06\x61\x62sent\x18\x06 \x03(\x0b\x32\x16.accelscale.v1.Absence\"`\n\x07\x41\x62sence\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x11\n\tpermanent\x18\x04 \x01(\x08\x12\x12\n\nsampled_at\x18\x05 \x01(\x01\x32O\n\x05\x41gent\x12\x46\n\x05Watch\x12\x1b.accelscale.v1.WatchRequest\x1a\x1c.accelscale.v1.WatchResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x61\x63\x63\x65lscale/v1/agent.proto\x12\raccelscale.v1\"5\n\x0cWatchRequest\x12%\n\x06series\x18\x01 \x03(\x0b\x32\x15.accelscale.v1.Series\"O\n\x06Series\x12\n\n\x02id\x18\x01 \x01(\r\x12\x0e\n\x06metric\x18\x02 \x01(\t\x12\x16\n\x0ewindow_seconds\x18\x03 \x01(\x01\x12\x11\n\tstatistic\x18\x04 \x01(\t\"c\n\rWatchResponse\x12+\n\tinventory\x18\x01 \x01(\x0b\x32\x18.accelscale.v1.Inventory\x12%\n\x06values\x18\x02 \x01(\x0b\x32\x15.accelscale.v1.Values\"\xbd\x03\n\tInventory\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\x10\n\x08instance\x18\x03 \x01(\t\x12\x18\n\x10interval_seconds\x18\x04 \x01(\x01\x12:\n\tintervals\x18\x05 \x03(\x0b\x32\'.accelscale.v1.Inventory.IntervalsEntry\x12&\n\x07\x64\x65vices\x18\x06 \x03(\x0b\x32\x15.accelscale.v1.Device\x12.\n\x0b\x61llocations\x18\x07 \x03(\x0b\x32\x19.accelscale.v1.Allocation\x12\x1b\n\x13\x61llocations_problem\x18\x08 \x01(\t\x12\x38\n\x08problems\x18\t \x03(\x0b\x32&.accelscale.v1.Inventory.ProblemsEntry\x12\x16\n\x0eunseen_vendors\x18\n \x03(\t\x1a\x30\n\x0eIntervalsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a/\n\rProblemsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xff\x01\n\x06\x44\x65vice\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06vendor\x18\x03 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x04 \x01(\t\x12\x0e\n\x06parent\x18\x05 \x01(\t\x12\x13\n\x0bpci_address\x18\x06 \x01(\t\x12\x0f\n\x07problem\x18\x07 \x01(\t\x12\x16\n\x0eproblem_detail\x18\x08 \x01(\t\x12\x39\n\nattributes\x18\t \x03(\x0b\x32%.accelscale.v1.Device.AttributesEntry\x1a\x31\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x9f\x01\n\nAllocation\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0b\n\x03pod\x18\x02 \x01(\t\x12\x11\n\tcontainer\x18\x03 \x01(\t\x12\x10\n\x08resource\x18\x04 \x01(\t\x12\x11\n\tdevice_id\x18\x05 \x01(\t\x12\x14\n\x0c\x61llocated_id\x18\x06 \x01(\t\x12#\n\x05\x63laim\x18\x07 \x01(\x0b\x32\x14.accelscale.v1.Claim\"5\n\x05\x43laim\x12\x0e\n\x06\x64river\x18\x01 \x01(\t\x12\x0c\n\x04pool\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x03 \x01(\t\"Y\n\x06Values\x12\x11\n\tinventory\x18\x01 \x01(\x04\x12\x0f\n\x07sent_at\x18\x02 \x01(\x01\x12+\n\x06series\x18\x03 \x03(\x0b\x32\x1b.accelscale.v1.SeriesValues\"\x84\x01\n\x0cSeriesValues\x12\n\n\x02id\x18\x01 \x01(\r\x12\x0e\n\x06\x64\x65vice\x18\x02 \x03(\r\x12\r\n\x05value\x18\x03 \x03(\x01\x12\x12\n\nsampled_at\x18\x04 \x03(\x01\x12\r\n\x05\x66lags\x18\x05 \x03(\r\x12&\n\x06\x61\x62sent\x18\x06 \x03(\x0b\x32\x16.accelscale.v1.Absence\"`\n\x07\x41\x62sence\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x11\n\tpermanent\x18\x04 \x01(\x08\x12\x12\n\nsampled_at\x18\x05 \x01(\x01\x32O\n\x05\x41gent\x12\x46\n\x05Watch\x12\x1b.accelscale.v1.WatchRequest\x1a\x1c.accelscale.v1.WatchResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,25 +44,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WATCHRESPONSE']._serialized_start=180
   _globals['_WATCHRESPONSE']._serialized_end=279
   _globals['_INVENTORY']._serialized_start=282
-  _globals['_INVENTORY']._serialized_end=703
-  _globals['_INVENTORY_INTERVALSENTRY']._serialized_start=606
-  _globals['_INVENTORY_INTERVALSENTRY']._serialized_end=654
-  _globals['_INVENTORY_PROBLEMSENTRY']._serialized_start=656
-  _globals['_INVENTORY_PROBLEMSENTRY']._serialized_end=703
-  _globals['_DEVICE']._serialized_start=706
-  _globals['_DEVICE']._serialized_end=961
-  _globals['_DEVICE_ATTRIBUTESENTRY']._serialized_start=912
-  _globals['_DEVICE_ATTRIBUTESENTRY']._serialized_end=961
-  _globals['_ALLOCATION']._serialized_start=964
-  _globals['_ALLOCATION']._serialized_end=1123
-  _globals['_CLAIM']._serialized_start=1125
-  _globals['_CLAIM']._serialized_end=1178
-  _globals['_VALUES']._serialized_start=1180
-  _globals['_VALUES']._serialized_end=1269
-  _globals['_SERIESVALUES']._serialized_start=1272
-  _globals['_SERIESVALUES']._serialized_end=1404
-  _globals['_ABSENCE']._serialized_start=1406
-  _globals['_ABSENCE']._serialized_end=1502
-  _globals['_AGENT']._serialized_start=1504
-  _globals['_AGENT']._serialized_end=1583
+  _globals['_INVENTORY']._serialized_end=727
+  _globals['_INVENTORY_INTERVALSENTRY']._serialized_start=630
+  _globals['_INVENTORY_INTERVALSENTRY']._serialized_end=678
+  _globals['_INVENTORY_PROBLEMSENTRY']._serialized_start=680
+  _globals['_INVENTORY_PROBLEMSENTRY']._serialized_end=727
+  _globals['_DEVICE']._serialized_start=730
+  _globals['_DEVICE']._serialized_end=985
+  _globals['_DEVICE_ATTRIBUTESENTRY']._serialized_start=936
+  _globals['_DEVICE_ATTRIBUTESENTRY']._serialized_end=985
+  _globals['_ALLOCATION']._serialized_start=988
+  _globals['_ALLOCATION']._serialized_end=1147
+  _globals['_CLAIM']._serialized_start=1149
+  _globals['_CLAIM']._serialized_end=1202
+  _globals['_VALUES']._serialized_start=1204
+  _globals['_VALUES']._serialized_end=1293
+  _globals['_SERIESVALUES']._serialized_start=1296
+  _globals['_SERIESVALUES']._serialized_end=1428
+  _globals['_ABSENCE']._serialized_start=1430
+  _globals['_ABSENCE']._serialized_end=1526
+  _globals['_AGENT']._serialized_start=1528
+  _globals['_AGENT']._serialized_end=1607
 # @@protoc_insertion_point(module_scope)

@@ -33,7 +33,7 @@ class WatchResponse(_message.Message):
     def __init__(self, inventory: _Optional[_Union[Inventory, _Mapping]] = ..., values: _Optional[_Union[Values, _Mapping]] = ...) -> None: ...
 
 class Inventory(_message.Message):
-    __slots__ = ("revision", "node", "instance", "interval_seconds", "intervals", "devices", "allocations", "allocations_problem", "problems")
+    __slots__ = ("revision", "node", "instance", "interval_seconds", "intervals", "devices", "allocations", "allocations_problem", "problems", "unseen_vendors")
     class IntervalsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +57,7 @@ class Inventory(_message.Message):
     ALLOCATIONS_FIELD_NUMBER: _ClassVar[int]
     ALLOCATIONS_PROBLEM_FIELD_NUMBER: _ClassVar[int]
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    UNSEEN_VENDORS_FIELD_NUMBER: _ClassVar[int]
     revision: int
     node: str
     instance: str
@@ -66,7 +67,8 @@ class Inventory(_message.Message):
     allocations: _containers.RepeatedCompositeFieldContainer[Allocation]
     allocations_problem: str
     problems: _containers.ScalarMap[str, str]
-    def __init__(self, revision: _Optional[int] = ..., node: _Optional[str] = ..., instance: _Optional[str] = ..., interval_seconds: _Optional[float] = ..., intervals: _Optional[_Mapping[str, float]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., allocations: _Optional[_Iterable[_Union[Allocation, _Mapping]]] = ..., allocations_problem: _Optional[str] = ..., problems: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    unseen_vendors: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, revision: _Optional[int] = ..., node: _Optional[str] = ..., instance: _Optional[str] = ..., interval_seconds: _Optional[float] = ..., intervals: _Optional[_Mapping[str, float]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., allocations: _Optional[_Iterable[_Union[Allocation, _Mapping]]] = ..., allocations_problem: _Optional[str] = ..., problems: _Optional[_Mapping[str, str]] = ..., unseen_vendors: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Device(_message.Message):
     __slots__ = ("id", "name", "vendor", "backend", "parent", "pci_address", "problem", "problem_detail", "attributes")
