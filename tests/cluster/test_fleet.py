@@ -152,7 +152,6 @@ async def test_what_was_long_under_way_is_old(start: Start) -> None:
     agent = AgentStandIn("a", {"x": 50.0})
     fleet = await start(agent)
     await until(lambda: value(fleet, "a/x") == 50.0)
-    assert age(fleet, "a/x") < 0.5
     agent.delay = 0.7
     agent.values["x"] = 60.0
     await until(lambda: value(fleet, "a/x") == 60.0)
