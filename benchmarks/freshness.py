@@ -36,7 +36,12 @@ def run() -> None:
 
 async def _follow(driver: processes.nvml.FakeNvml, address: str) -> list[float]:
     card = processes.card_id(0)
-    metadata = {"metric": "utilization_percent", "threshold": "70", "windowStatistic": "last"}
+    metadata = {
+        "metric": "utilization_percent",
+        "threshold": "70",
+        "window": "1s",
+        "windowStatistic": "last",
+    }
     chance, delays = random.Random(7), []
     async with grpc.aio.insecure_channel(address) as channel:
         stub = rpc.ExternalScalerStub(channel)
