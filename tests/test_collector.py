@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from accelscale.collector import MOST_STUCK, Collector
+from accelscale.backend_loop import MOST_STUCK
+from accelscale.collector import Collector
 from accelscale.errors import BackendError
 from accelscale.metrics import METRICS, Tier
 from accelscale.model import Reason, Series, SeriesValue

@@ -10,7 +10,8 @@ from types import TracebackType
 
 from accelscale.attribution import node_workload
 from accelscale.backend import Backend
-from accelscale.collector import BackendState, Collector
+from accelscale.backend_loop import BackendState
+from accelscale.collector import Collector
 from accelscale.engine import Evaluation, evaluate, failed_evaluation
 from accelscale.errors import AccelscaleError, BackendError, ConfigurationError, Fault
 from accelscale.metrics import Metric

@@ -12,7 +12,7 @@ from accelscale.model import Reason
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from accelscale.collector import BackendState
+    from accelscale.backend_loop import BackendState
     from accelscale.model import Snapshot
     from accelscale.monitor import Monitor
 

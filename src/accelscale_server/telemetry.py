@@ -34,7 +34,7 @@ from accelscale_server.figures import BUCKETS, CallFigures
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
 
-    from accelscale.collector import BackendState
+    from accelscale.backend_loop import BackendState
     from accelscale.monitor import Monitor
     from accelscale_server.evaluations import Evaluations
     from accelscale_server.tls import Certificates
