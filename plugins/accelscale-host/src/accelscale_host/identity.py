@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 from pathlib import Path
@@ -19,6 +18,8 @@ def device_id(root: Path) -> str:
     one application. A container may carry the machine id of its image, the same on every node, so
     the name of the node is hashed with it where it is known (``ACCELSCALE_NODE_NAME``).
     """
+    import hashlib  # here, because it brings OpenSSL, which a start without us need not load
+
     parts = ["accelscale-host", _machine_id(root) or platform.node()]
     node = os.environ.get(_NODE_VARIABLE, "").strip()
     if node:
