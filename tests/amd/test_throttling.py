@@ -83,3 +83,18 @@ def test_tables_without_residencies(revision: tuple[int, int]) -> None:
     assert caught.value.reason is Reason.NOT_SUPPORTED
     assert caught.value.permanent
     assert "unit" in caught.value.detail
+
+
+ALL_BITS = 2**64 - 1  # how a card says that it does not have a counter
+
+
+@pytest.mark.parametrize("lacking", [("socket_thm_residency_acc",), "all"])
+def test_a_cause_that_is_not_told_this_time_did_not_rest(lacking: tuple[str, ...] | str) -> None:
+    causes = ("prochot_residency_acc", "socket_thm_residency_acc", "vr_thm_residency_acc")
+    names = causes if lacking == "all" else lacking
+    throttled = ThrottledTime()
+    throttled.seconds(THERMAL, table(0, **dict.fromkeys(names, ALL_BITS)), 0.0)
+    with pytest.raises(UnreadableError) as caught:
+        throttled.seconds(THERMAL, table(100, hbm_thm_residency_acc=10), 1.0)
+    assert caught.value.reason is Reason.NO_PROGRESS
+    assert throttled.seconds(THERMAL, table(200, hbm_thm_residency_acc=60), 2.0) == 0.5

@@ -59,19 +59,19 @@ class ThrottledTime:
         self._before[metric] = reading
         if before is None:
             return self._seconds.setdefault(metric, 0.0)
+        if reading.residencies.keys() != before.residencies.keys():
+            # A cause that is missing from one of the two may be the one that throttled.
+            detail = "the card does not count the same causes as at the reading before"
+            raise UnreadableError(Reason.NO_PROGRESS, detail)
         cycles = reading.cycles - before.cycles
-        steps = [
-            reading.residencies[name] - level
-            for name, level in before.residencies.items()
-            if name in reading.residencies
-        ]
+        steps = [reading.residencies[name] - level for name, level in before.residencies.items()]
         if cycles < 0 or any(step < 0 for step in steps):
             raise UnreadableError(Reason.COUNTER_RESET, "the throttle counters started anew")
-        if max(steps, default=0) > cycles:
+        if max(steps) > cycles:
             detail = f"throttled in {max(steps)} of {cycles} cycles"
             raise UnreadableError(Reason.OUT_OF_RANGE, detail)
         if cycles > 0:
-            share = max(steps, default=0) / cycles
+            share = max(steps) / cycles
             self._seconds[metric] += share * (reading.time - before.time)
         else:
             self._before[metric] = before  # a table that the driver had at hand, not a new one
